@@ -1,0 +1,65 @@
+//! A door: where a sink drops what its slices have applied already.
+
+use std::collections::BTreeMap;
+
+use crate::record::{At, Lane, Offset, Span};
+
+/// The positions of one sink's slices at the start of the run. Rows before them were applied by an
+/// earlier run, and are dropped; spans are clipped the same way. The source splits spans at every
+/// slice's position, so a span is let through whole or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Door {
+    applied: BTreeMap<Lane, Offset>,
+}
+
+impl Door {
+    /// A door that stands at these positions; it is open for partitions that are not named.
+    pub fn new(applied: BTreeMap<Lane, Offset>) -> Self {
+        Door { applied }
+    }
+
+    /// Whether a row at these coordinates is new.
+    pub fn admits(&self, at: &At) -> bool {
+        self.applied.get(&at.lane()).is_none_or(|applied| at.offset >= *applied)
+    }
+
+    /// The part of `span` that is new, if any.
+    ///
+    /// # Panics
+    ///
+    /// Where the door stands inside the span, which its source was told to split there.
+    pub fn clip(&self, span: Span) -> Option<Span> {
+        match self.applied.get(&span.lane) {
+            Some(applied) if span.upto <= *applied => None,
+            Some(applied) if span.from < *applied => {
+                panic!("a span is split at every door: [{}, {}) at {applied}", span.from, span.upto)
+            }
+            _ => Some(span),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Partition, SourceId};
+
+    #[test]
+    fn what_was_applied_stays_out_and_the_rest_comes_in() {
+        let lane = Lane { source: SourceId(0), partition: Partition(2) };
+        let door = Door::new([(lane, Offset(10))].into());
+        let at = |offset| At {
+            source: lane.source,
+            partition: lane.partition,
+            offset: Offset(offset),
+            ordinal: 0,
+        };
+        assert!(!door.admits(&at(9)));
+        assert!(door.admits(&at(10)));
+        let span = |from, upto| Span { lane, from: Offset(from), upto: Offset(upto), records: 1 };
+        assert_eq!(door.clip(span(5, 10)), None);
+        assert_eq!(door.clip(span(10, 12)), Some(span(10, 12)));
+        let other = Span { lane: Lane { partition: Partition(3), ..lane }, ..span(0, 4) };
+        assert_eq!(door.clip(other), Some(other));
+    }
+}

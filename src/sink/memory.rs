@@ -1,0 +1,7 @@
+//! stub
+/// stub
+#[derive(Debug)]
+pub struct Memory;
+/// stub
+#[derive(Debug)]
+pub struct MemoryStore;

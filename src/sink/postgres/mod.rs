@@ -1,0 +1,8 @@
+//! PostgreSQL tables, by binary COPY.
+
+mod rows;
+mod table;
+
+/// stub
+#[derive(Debug)]
+pub struct Postgres;

@@ -1,0 +1,205 @@
+//! Sources: where records come from.
+//!
+//! A source has *partitions*; a partition has records at increasing offsets. A [`Catalog`] answers,
+//! before the run, which partitions there are and where they begin and end. A [`Reader`] yields each
+//! assigned partition's records in offset order, and with them the spans that they cover: the spans
+//! of a partition join without a gap from its start on. `poll` never blocks: a reader fetches on
+//! threads of its own and wakes the worker through [`Wake`]. Bounded inputs end by an explicit
+//! [`Poll::End`]; anything else that stops a reader is an error and ends the run.
+
+pub mod kafka;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::record::{Lane, Offset, Partition, Policy, Reject, Row, SourceId, Span};
+
+/// Wakes the worker that a reader or writer works for. Cheap to clone; may be called from any thread.
+#[derive(Clone)]
+pub struct Wake(Arc<dyn Fn() + Send + Sync>);
+
+impl Wake {
+    /// A wake-up that calls `wake`.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Wake(Arc::new(wake))
+    }
+
+    /// Wakes the worker; call it once per batch.
+    pub fn wake(&self) {
+        (self.0)()
+    }
+}
+
+/// Where to start a partition for which nothing is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// At the first record still there.
+    #[default]
+    Earliest,
+    /// At the end, as it is when the pipeline starts for the first time.
+    Latest,
+    /// At the first record whose timestamp (milliseconds since 1970-01-01 UTC) is not before this.
+    Timestamp(i64),
+    /// At these offsets; partitions that are not named start at the beginning.
+    Offsets(BTreeMap<i32, i64>),
+}
+
+/// The first and the next offset of a partition, as a reader may see them (up to the last stable one
+/// where uncommitted transactions are not read).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// The offset of the first record still there.
+    pub first: Offset,
+    /// The next offset that would be read after the last one.
+    pub end: Offset,
+}
+
+/// What the outer world tells every source: the pipeline, and settings passed through to clients.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// Where a source without servers of its own connects to (`TIDEGATE_BROKERS`).
+    pub brokers: Option<String>,
+    /// Client settings by name (`-X name=value`), which win over the source's own.
+    pub client: BTreeMap<String, String>,
+}
+
+/// A kind of input, as a dataflow names it.
+pub trait Source: 'static {
+    /// What its records are decoded into.
+    type Value: 'static;
+
+    /// What stored positions call it; unique within a dataflow. For Kafka, the topic.
+    fn name(&self) -> String;
+
+    /// What happens to its records that are refused.
+    fn policy(&self) -> Policy;
+
+    /// The untyped half, used before the run. Does no I/O itself.
+    fn catalog(&self, settings: &Settings) -> Result<Box<dyn Catalog>>;
+
+    /// A reader for one worker. Does no I/O before its first `poll`.
+    fn reader(
+        &self,
+        settings: &Settings,
+        assignment: Assignment,
+    ) -> Result<Box<dyn Reader<Self::Value>>>;
+}
+
+/// What is known of a source before the run. All calls do I/O under a time limit.
+pub trait Catalog: Send {
+    /// One line for people: what it is and where.
+    fn describe(&self) -> String;
+
+    /// The partitions there are, in order. An error where the source does not exist.
+    fn partitions(&mut self) -> Result<Vec<Partition>>;
+
+    /// The bounds of each of `partitions`.
+    fn bounds(&mut self, partitions: &[Partition]) -> Result<BTreeMap<Partition, Bounds>>;
+
+    /// Where each of `partitions` starts when nothing is stored for it: what `from(..)` says.
+    fn resolve(&mut self, partitions: &[Partition]) -> Result<BTreeMap<Partition, Offset>>;
+}
+
+/// Which part of a source one worker reads.
+#[derive(Clone)]
+pub struct Assignment {
+    /// The source's number, for coordinates.
+    pub source: SourceId,
+    /// This worker's index.
+    pub worker: usize,
+    /// How many workers there are.
+    pub peers: usize,
+    /// Where the partitions known at start begin, for all workers. A partition that appears later
+    /// begins at its beginning.
+    pub starts: BTreeMap<Partition, Offset>,
+    /// Where a bounded run ends, for all workers; `None` for a run without an end. A partition that
+    /// is not named is not read.
+    pub ends: Option<BTreeMap<Partition, Offset>>,
+    /// Offsets, ascending, at which spans must be split, since some slice's door stands there.
+    pub cuts: BTreeMap<Partition, Vec<Offset>>,
+    /// How many bytes the reader may hold fetched but not yet handed over.
+    pub budget: usize,
+    /// How often to look for new partitions.
+    pub discovery: Duration,
+    /// Wakes this worker.
+    pub wake: Wake,
+}
+
+impl Assignment {
+    /// Whether `partition` is this worker's to read: by index, the same in every process. Sources
+    /// are shifted against each other so that small topics do not all fall to the first workers.
+    pub fn owns(&self, partition: Partition) -> bool {
+        (usize::from(self.source.0) + partition.0 as usize) % self.peers == self.worker
+    }
+
+    /// The lane of `partition`.
+    pub fn lane(&self, partition: Partition) -> Lane {
+        Lane { source: self.source, partition }
+    }
+
+    /// The partitions known at start that are this worker's, with where they begin.
+    pub fn owned(&self) -> impl Iterator<Item = (Partition, Offset)> + '_ {
+        self.starts.iter().map(|(p, o)| (*p, *o)).filter(|(p, _)| self.owns(*p))
+    }
+}
+
+/// What one poll yields; reused from poll to poll, and emptied by its user.
+#[derive(Debug)]
+pub struct Batch<T> {
+    /// Rows, in offset order within each partition.
+    pub rows: Vec<Row<T>>,
+    /// What was read, rows or not.
+    pub spans: Vec<Span>,
+    /// Records that the codec refused.
+    pub rejects: Vec<Reject>,
+    /// The size of what was read, in bytes: keys, values, and a fixed share for each record.
+    pub bytes: usize,
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Self {
+        Batch { rows: Vec::new(), spans: Vec::new(), rejects: Vec::new(), bytes: 0 }
+    }
+}
+
+/// What a poll found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// There may be more at once: poll again.
+    More,
+    /// Nothing more now; the reader wakes the worker when there is.
+    Idle,
+    /// Nothing more, ever: each partition has reached its end.
+    End,
+}
+
+/// Where one partition's reading stands, for people.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// The partition.
+    pub lane: Lane,
+    /// The next offset to read.
+    pub position: Offset,
+    /// The end as last heard of, without asking.
+    pub end: Option<Offset>,
+}
+
+/// One worker's reading end.
+pub trait Reader<T> {
+    /// Adds up to about `limit` records to `batch`, without blocking.
+    fn poll(&mut self, limit: usize, batch: &mut Batch<T>) -> Result<Poll>;
+
+    /// Tells the source that everything before `positions` is durable, for people and lag tools;
+    /// a restart never reads it. With `wait`, returns only when the source has answered or a time
+    /// limit of a few seconds is over.
+    fn commit(&mut self, positions: &BTreeMap<Partition, Offset>, wait: bool) -> Result<()>;
+
+    /// Where reading stands.
+    fn standings(&self) -> Vec<Standing>;
+}
