@@ -1,14 +1,23 @@
 //! Tidegate moves Kafka topics through filters into PostgreSQL, exactly once, at COPY speed.
 
 pub mod codec;
+mod engine;
 mod epoch;
 mod error;
+mod frame;
+mod launch;
+mod pipeline;
+pub mod plan;
 pub mod position;
 pub mod record;
 pub mod run;
 pub mod sink;
 pub mod source;
+mod unwind;
 
 pub use codec::{Codec, Json};
+pub use engine::{Dataflow, Engine};
 pub use epoch::{Clock, Epoch};
 pub use error::{Error, Kind, Result};
+pub use frame::DataFrame;
+pub use pipeline::{Options, Pipeline, Prepared, Summary};

@@ -1,10 +1,14 @@
 //! What all threads of a run share: the request to stop, and the fault that aborts it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 use crate::error::Error;
+use crate::position::Counters;
+use crate::record::{Lane, Offset};
+use crate::source::Standing;
 
 /// The first fault of a run. Once raised, no epoch closes and nothing more is committed (contract C8):
 /// whoever meets a fault raises it and keeps its capabilities.
@@ -22,7 +26,7 @@ impl Abort {
     /// Raises the fault; only the first is kept. Wakes all workers of the process.
     pub fn raise(&self, error: Error) {
         {
-            let mut first = self.0.first.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = lock(&self.0.first);
             if first.is_none() {
                 *first = Some(error);
             }
@@ -38,18 +42,17 @@ impl Abort {
 
     /// Takes the fault, for the run's result.
     pub fn take(&self) -> Option<Error> {
-        self.0.first.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.0.first).take()
     }
 
     /// Registers the calling thread to be woken by a fault.
     pub(crate) fn register(&self) {
-        let mut workers = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        workers.push(std::thread::current());
+        lock(&self.0.workers).push(std::thread::current());
     }
 
     /// Wakes all registered threads.
     pub(crate) fn wake(&self) {
-        for worker in self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for worker in lock(&self.0.workers).iter() {
             worker.unpark();
         }
     }
@@ -69,4 +72,66 @@ impl Stop {
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
+}
+
+/// What the workers of a process have done in this run, for the progress bar and the log. Changed after
+/// the fact: the truth is in the stores.
+#[derive(Default)]
+pub struct Stats {
+    consumed: AtomicU64,
+    durable: AtomicU64,
+    stored: Mutex<Counters>,
+    standings: Mutex<BTreeMap<Lane, Standing>>,
+}
+
+impl Stats {
+    /// Counts records read.
+    pub(crate) fn consumed(&self, records: u64) {
+        self.consumed.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Adds what a transaction stored.
+    pub(crate) fn stored(&self, counters: Counters) {
+        *lock(&self.stored) += counters;
+    }
+
+    /// Notes where reading stands.
+    pub(crate) fn stand(&self, standings: Vec<Standing>) {
+        let mut all = lock(&self.standings);
+        all.extend(standings.into_iter().map(|standing| (standing.lane, standing)));
+    }
+
+    /// Notes the durable frontier.
+    pub(crate) fn durable(&self, epoch: u64) {
+        self.durable.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Records read in this run by this process.
+    pub fn records(&self) -> u64 {
+        self.consumed.load(Ordering::Relaxed)
+    }
+
+    /// What this run's transactions of this process stored.
+    pub fn counters(&self) -> Counters {
+        *lock(&self.stored)
+    }
+
+    /// Every epoch before this one is durable, cluster-wide.
+    pub fn durable_epoch(&self) -> u64 {
+        self.durable.load(Ordering::Relaxed)
+    }
+
+    /// Records between reading positions and ends, over the partitions of this process, as last heard.
+    pub fn lag(&self) -> u64 {
+        let behind = |standing: &Standing| {
+            let Offset(end) = standing.end.unwrap_or(standing.position);
+            u64::try_from(end - standing.position.0).unwrap_or(0)
+        };
+        lock(&self.standings).values().map(behind).sum()
+    }
+}
+
+/// A mutex whose data no panic can leave half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

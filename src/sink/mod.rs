@@ -16,8 +16,9 @@ mod flusher;
 mod memory;
 pub mod postgres;
 
+pub use flusher::Pace;
 pub(crate) use flusher::{Closed, Flusher, Order, Part};
-pub use memory::{Memory, MemoryStore};
+pub use memory::{Failure, Memory, MemoryStore};
 pub use postgres::Postgres;
 
 use std::any::Any;
@@ -194,8 +195,8 @@ impl WriterContext {
 
 /// One worker's end of a store, used by one thread.
 pub trait Writer: Send {
-    /// Stores `flush` in one transaction.
-    fn write(&mut self, flush: Flush) -> Result<()>;
+    /// Stores `flush` in one transaction, and returns what it added to the counters of all slices.
+    fn write(&mut self, flush: Flush) -> Result<Counters>;
 }
 
 /// Held while a run lives; dropping it lets a standby take over.

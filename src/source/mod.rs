@@ -8,6 +8,9 @@
 //! [`Poll::End`]; anything else that stops a reader is an error and ends the run.
 
 pub mod kafka;
+mod memory;
+
+pub use memory::{Memory, Script, Step};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,183 @@
+//! What a dataflow function is given: in plan mode it yields the plan, in build mode the operators.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use timely::dataflow::ProbeHandle;
+use timely::dataflow::operators::{Concatenate, Probe};
+use timely::worker::Worker;
+
+use crate::error::{Error, Result};
+use crate::frame::{Builder, Control, DataFrame, Durable, Live, Site, commit};
+use crate::plan::Plan;
+use crate::source::{Settings, Source};
+
+/// A dataflow: a function of an [`Engine`]. It is called once to plan and then once at every worker to
+/// build, and must say the same each time: no I/O, no clock, no chance. What varies by environment
+/// reaches it as [parameters](Engine::param).
+pub type Dataflow = Arc<dyn Fn(Engine<'_>) -> Result<()> + Send + Sync>;
+
+/// The start of every chain.
+pub struct Engine<'s> {
+    builder: Rc<Builder<'s>>,
+}
+
+impl fmt::Debug for Engine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl<'s> Engine<'s> {
+    /// The frame of a source's records.
+    pub fn dataframe<S: Source>(&self, source: S) -> DataFrame<'s, S::Value> {
+        DataFrame::source(&self.builder, &source)
+    }
+
+    /// The parameter `name`, as given by `--param name=value`; an error where it is not given.
+    pub fn param(&self, name: &str) -> Result<String> {
+        self.builder.param(name).map(str::to_owned).ok_or_else(|| {
+            Error::config(format!(
+                "parameter `{name}` is not set; give it with `--param {name}=..`"
+            ))
+        })
+    }
+
+    /// The parameter `name`, or `default` where it is not given.
+    pub fn param_or(&self, name: &str, default: &str) -> String {
+        self.builder.param(name).unwrap_or(default).to_owned()
+    }
+}
+
+/// Runs `dataflow` in plan mode.
+pub(crate) fn plan(
+    dataflow: &Dataflow,
+    settings: &Settings,
+    params: &BTreeMap<String, String>,
+) -> Result<Plan> {
+    let builder = Rc::new(Builder::plan(settings.clone(), params.clone()));
+    dataflow(Engine { builder: Rc::clone(&builder) })?;
+    let plan = builder.take()?;
+    plan.validate()?;
+    Ok(plan)
+}
+
+/// How long a worker parks at most: it is woken for records, epochs, acknowledgements, faults and stops;
+/// this only bounds the harm of a wake-up that was lost.
+const PARK: Duration = Duration::from_secs(1);
+/// How often a worker tells where it stands.
+const STAND: Duration = Duration::from_millis(200);
+
+/// Runs `dataflow` at this worker until it has ended, or the run's abort flag is raised.
+pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
+    live.abort.register();
+    let control = Control::build(worker, live.stop.clone());
+    let built = match build(worker, dataflow, live, &control) {
+        Ok(built) => built,
+        Err(error) => {
+            live.abort.raise(error);
+            return abandon(worker);
+        }
+    };
+    let Built { durable, pending, threads } = built;
+    let mut stopping = false;
+    let mut frontier = Some(0);
+    let mut stood = std::time::Instant::now();
+    loop {
+        if live.abort.is_raised() {
+            return abandon(worker);
+        }
+        if live.stop.is_requested() && !stopping {
+            stopping = true;
+            control.stop();
+        }
+        let now = durable.with_frontier(|frontier| frontier.first().copied());
+        let done = now.is_none();
+        if now != frontier {
+            frontier = now;
+            if let Some(epoch) = now {
+                live.stats.durable(epoch);
+            }
+            for source in &pending {
+                if let Err(error) = source.settle(now, done) {
+                    // Everything is durable all the same: these commits are for people.
+                    tracing::warn!("{error}");
+                }
+            }
+        }
+        if done || stood.elapsed() >= STAND {
+            stood = std::time::Instant::now();
+            pending.iter().for_each(|source| live.stats.stand(source.standings()));
+        }
+        if done {
+            break;
+        }
+        worker.step_or_park(Some(PARK));
+    }
+    control.finish();
+    // The commit operators have let their flushers go; what is left of the dataflows ends now.
+    while worker.has_dataflows() && !live.abort.is_raised() {
+        worker.step_or_park(Some(PARK));
+    }
+    if live.abort.is_raised() {
+        return abandon(worker);
+    }
+    for thread in threads {
+        if thread.join().is_err() {
+            live.abort.raise(Error::internal("a flusher panicked"));
+        }
+    }
+}
+
+/// Leaves all dataflows as they are: a fault closes no epoch.
+pub(crate) fn abandon(worker: &mut Worker) {
+    for dataflow in worker.installed_dataflows() {
+        worker.drop_dataflow(dataflow);
+    }
+}
+
+/// What one worker's loop needs of its dataflow.
+struct Built {
+    durable: ProbeHandle<crate::epoch::Epoch>,
+    pending: Vec<Rc<dyn Durable>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+fn build(
+    worker: &mut Worker,
+    dataflow: &Dataflow,
+    live: &Arc<Live>,
+    control: &Rc<Control>,
+) -> Result<Built> {
+    let name = live.pipeline.clone();
+    worker.dataflow_named(&name, |scope| {
+        let durable = ProbeHandle::new();
+        let builder = Rc::new(Builder::build(Site {
+            scope,
+            live: Arc::clone(live),
+            control: Rc::clone(control),
+            pending: Default::default(),
+            parts: Default::default(),
+            threads: Default::default(),
+        }));
+        dataflow(Engine { builder: Rc::clone(&builder) })?;
+        let plan = builder.take()?;
+        if plan.nodes != live.nodes {
+            return Err(Error::config(
+                "the dataflow function said something else when it was called again; it must not \
+                 depend on I/O, time or chance",
+            ));
+        }
+        let site = builder.site().expect("build mode has a site");
+        let parts = site.parts.take();
+        let stores = parts
+            .into_iter()
+            .map(|(store, parts)| commit(site, store, scope.concatenate(parts)))
+            .collect::<Result<Vec<_>>>()?;
+        scope.concatenate(stores).probe_with(&durable);
+        Ok(Built { durable, pending: site.pending.take(), threads: site.threads.take() })
+    })
+}

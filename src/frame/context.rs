@@ -1,0 +1,119 @@
+//! What build mode builds with: the run's decisions, shared by all workers of a process, and one
+//! worker's own ends.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use timely::dataflow::{Scope, StreamVec};
+
+use super::control::Control;
+use super::durable::Durable;
+use crate::epoch::{Clock, Epoch};
+use crate::error::{Error, Kind};
+use crate::launch::Launch;
+use crate::plan::Node;
+use crate::position::Door;
+use crate::record::{Policy, Reject};
+use crate::run::{Abort, Stats, Stop};
+use crate::sink::{Generation, Pace, Part, Shape, SinkId, Store};
+use crate::source::Settings;
+
+/// A source as the run has it.
+pub(crate) struct LiveSource {
+    pub name: String,
+    pub policy: Policy,
+}
+
+/// A sink as the run has it.
+pub(crate) struct LiveSink {
+    pub name: String,
+    /// Index into [`Live::stores`].
+    pub store: usize,
+    pub shape: Shape,
+    pub fan_out: bool,
+    pub door: Door,
+}
+
+/// A store as the run has it.
+pub(crate) struct LiveStore {
+    pub store: Arc<dyn Store>,
+    pub sinks: Vec<SinkId>,
+    pub generation: Generation,
+}
+
+/// How much the process may hold in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Bytes fetched and not yet handed to the dataflow, per worker and source.
+    pub fetched: usize,
+    /// Bytes handed to the dataflow and not yet durable, per worker and source.
+    pub in_flight: usize,
+}
+
+/// The run, the same for all workers of a process.
+pub(crate) struct Live {
+    pub pipeline: String,
+    pub nodes: Vec<Node>,
+    pub sources: Vec<LiveSource>,
+    pub sinks: Vec<LiveSink>,
+    pub stores: Vec<LiveStore>,
+    pub launch: Launch,
+    pub settings: Settings,
+    pub params: BTreeMap<String, String>,
+    pub pace: Pace,
+    pub budget: Budget,
+    pub discovery: Duration,
+    pub clock: Clock,
+    pub abort: Abort,
+    pub stop: Stop,
+    pub stats: Arc<Stats>,
+}
+
+impl Live {
+    /// What becomes of a refused record: `Some` to pass on and count; `None` where its source's policy
+    /// is to stop, after raising that.
+    pub(crate) fn refuse(&self, reject: Reject) -> Option<Reject> {
+        let source = &self.sources[usize::from(reject.at.source.0)];
+        match source.policy {
+            Policy::Skip => Some(reject),
+            Policy::Stop => {
+                self.abort.raise(stopped(&source.name, &reject));
+                None
+            }
+        }
+    }
+}
+
+fn stopped(source: &str, reject: &Reject) -> Error {
+    let Reject { at, refusal, .. } = reject;
+    let column = refusal.column.as_ref().map(|column| format!(", column `{column}`"));
+    Error::new(
+        Kind::Refused,
+        format!(
+            "{} `{source}[{}]@{}`{}: {}; the position stays before it: correct the dataflow or the \
+             table, or choose the policy `skip`",
+            refusal.stage,
+            at.partition,
+            at.offset,
+            column.unwrap_or_default(),
+            refusal.reason
+        ),
+    )
+}
+
+/// One worker's building site: its scope, and what the operators leave for the worker's loop.
+pub(crate) struct Site<'s> {
+    pub scope: Scope<'s, Epoch>,
+    pub live: Arc<Live>,
+    pub control: Rc<Control>,
+    /// What is read and not yet durable, a source each.
+    pub pending: RefCell<Vec<Rc<dyn Durable>>>,
+    /// What reaches each store, by its index.
+    pub parts: RefCell<BTreeMap<usize, Vec<StreamVec<'s, Epoch, Part>>>>,
+    /// The flushers' threads.
+    pub threads: RefCell<Vec<JoinHandle<()>>>,
+}

@@ -1,0 +1,166 @@
+//! The input operator: a reader's records into the stream, epoch by epoch, with back-pressure.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use timely::container::CapacityContainerBuilder;
+use timely::dataflow::StreamVec;
+use timely::dataflow::operators::Capability;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::scheduling::SyncActivator;
+
+use super::context::Site;
+use super::durable::{Account, Durable};
+use crate::epoch::Epoch;
+use crate::error::Result;
+use crate::position::cuts;
+use crate::record::{Reject, Row, SourceId, Span};
+use crate::source::{Assignment, Batch, Poll, Source, Wake};
+
+/// Records a poll may take, and so a container: large enough that the costs per container vanish, small
+/// enough that the rows stay in the processor's cache on their way to the sink.
+const POLL: usize = 1024;
+/// Records a source reads before it lets the other operators of its worker run.
+const FUEL: usize = 16 * POLL;
+/// The longest pause between two epochs of an idle run; the first record wakes everyone at once.
+const IDLE_TICK: Duration = Duration::from_secs(1);
+
+/// The three streams of a source: rows, what was read, what was refused.
+pub(crate) type Streams<'s, T> =
+    (StreamVec<'s, Epoch, Row<T>>, StreamVec<'s, Epoch, Span>, StreamVec<'s, Epoch, Reject>);
+
+type Output<D> = OutputBuilder<Epoch, CapacityContainerBuilder<Vec<D>>>;
+
+/// Builds the operator of `source` at this worker.
+pub(crate) fn input<'s, S: Source>(
+    site: &Site<'s>,
+    id: SourceId,
+    source: &S,
+) -> Result<Streams<'s, S::Value>> {
+    let scope = site.scope;
+    let mut builder = OperatorBuilder::new(format!("Source {}", source.name()), scope);
+    let address = builder.operator_info().address;
+    let (rows, row_stream) = builder.new_output::<Vec<Row<S::Value>>>();
+    let (spans, span_stream) = builder.new_output::<Vec<Span>>();
+    let (rejects, reject_stream) = builder.new_output::<Vec<Reject>>();
+    let mut rows = Output::from(rows);
+    let mut spans = Output::from(spans);
+    let mut rejects = Output::from(rejects);
+
+    let live = std::sync::Arc::clone(&site.live);
+    let control = Rc::clone(&site.control);
+    let activator = scope.activator_for(Rc::clone(&address));
+    control.register(scope.activator_for(Rc::clone(&address)));
+    let wake = wake(scope.worker().sync_activator_for(address.to_vec()));
+    let launch = &live.launch.sources[usize::from(id.0)];
+    let assignment = Assignment {
+        source: id,
+        worker: scope.index(),
+        peers: scope.peers(),
+        starts: launch.starts.clone(),
+        ends: launch.ends.clone(),
+        cuts: cuts(live.launch.slices(), &source.name()),
+        budget: live.budget.fetched,
+        discovery: live.discovery,
+        wake,
+    };
+    let starts = assignment.owned().collect();
+    let reader = source.reader(&live.settings, assignment)?;
+    let account = Account::new(reader, starts, scope.activator_for(address));
+    site.pending.borrow_mut().push(Rc::clone(&account) as Rc<dyn Durable>);
+
+    builder.build(move |capabilities| {
+        let mut open = Open::new(capabilities);
+        let mut batch = Batch::default();
+        let mut armed = Instant::now(); // when the one timer goes off; each more would leak
+        move |_frontiers| {
+            let Some(held) = &mut open else { return };
+            if live.abort.is_raised() {
+                return; // with its capabilities: a fault closes no epoch
+            }
+            held.advance(live.clock.now());
+            if live.stop.is_requested() {
+                open = None;
+                return;
+            }
+            let epoch = held.epoch();
+            let mut fuel = FUEL;
+            let mut poll = Poll::More;
+            while fuel > 0 && poll == Poll::More && !account.is_over(live.budget.in_flight) {
+                poll = match account.reader.borrow_mut().poll(POLL.min(fuel), &mut batch) {
+                    Ok(poll) => poll,
+                    Err(error) => return live.abort.raise(error),
+                };
+                let records = batch.spans.iter().map(|span| span.records).sum::<u64>();
+                fuel = fuel.saturating_sub(POLL.max(records as usize));
+                account.note(epoch, batch.bytes, &batch.spans);
+                live.stats.consumed(records);
+                for reject in batch.rejects.drain(..) {
+                    let Some(reject) = live.refuse(reject) else { return };
+                    rejects.activate().session(&held.rejects).give(reject);
+                }
+                if !batch.rows.is_empty() {
+                    rows.activate().session(&held.rows).give_container(&mut batch.rows);
+                    batch.rows.clear();
+                    batch.rows.reserve(POLL);
+                }
+                if !batch.spans.is_empty() {
+                    control.beat();
+                    spans.activate().session(&held.spans).give_iterator(batch.spans.drain(..));
+                }
+                batch.bytes = 0;
+            }
+            if poll == Poll::End {
+                open = None;
+                return;
+            }
+            if fuel == 0 {
+                activator.activate();
+            }
+            let awake = control.is_awake() || !account.is_settled();
+            let due = Instant::now() + if awake { live.clock.tick() } else { IDLE_TICK };
+            if armed <= Instant::now() || due < armed {
+                armed = due;
+                activator.activate_after(due.saturating_duration_since(Instant::now()));
+            }
+        }
+    });
+    Ok((row_stream, span_stream, reject_stream))
+}
+
+/// A wake-up by timely's activator.
+pub(crate) fn wake(activator: SyncActivator) -> Wake {
+    Wake::new(move || {
+        // An error says that the worker is gone, and then nobody is left to wake.
+        let _ = activator.activate();
+    })
+}
+
+/// The capabilities of the three outputs, always at the same epoch.
+struct Open {
+    rows: Capability<Epoch>,
+    spans: Capability<Epoch>,
+    rejects: Capability<Epoch>,
+}
+
+impl Open {
+    fn new(mut capabilities: Vec<Capability<Epoch>>) -> Option<Self> {
+        let rejects = capabilities.pop()?;
+        let spans = capabilities.pop()?;
+        let rows = capabilities.pop()?;
+        Some(Open { rows, spans, rejects })
+    }
+
+    fn epoch(&self) -> Epoch {
+        *self.rows.time()
+    }
+
+    fn advance(&mut self, epoch: Epoch) {
+        if self.epoch() < epoch {
+            self.rows.downgrade(&epoch);
+            self.spans.downgrade(&epoch);
+            self.rejects.downgrade(&epoch);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Random scripts against a sequential model, without services: the same answer for every worker count,
+//! across faults and restarts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::record::{Offset, Partition, Policy};
+use tidegate::sink::{self, Failure, MemoryStore, Pace};
+use tidegate::source::{self, Script, Step};
+use tidegate::{Kind, Options, Pipeline};
+
+/// A key, its version, and whether a filter keeps it.
+type Event = (u8, u32, bool);
+
+#[derive(Clone, Debug)]
+enum Act {
+    Put(u8, bool),
+    Delete(u8),
+    Bad,
+    Gap(u16),
+    Stall,
+    Fault,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        20 => (0..8u8, prop::bool::weighted(0.7)).prop_map(|(key, keep)| Act::Put(key, keep)),
+        3 => (0..8u8).prop_map(Act::Delete),
+        2 => Just(Act::Bad),
+        2 => (1..4u16).prop_map(Act::Gap),
+        2 => Just(Act::Stall),
+        1 => Just(Act::Fault),
+    ]
+}
+
+/// The steps of a script. Keys are kept apart by partition, as a Kafka producer's hash does.
+fn script(acts: &[Vec<Act>]) -> Arc<Script<Event>> {
+    let mut version = 0;
+    let steps = acts.iter().enumerate().map(|(partition, acts)| {
+        let own = |key: &u8| key * 16 + partition as u8;
+        let step = |act: &Act| match act {
+            Act::Put(key, keep) => {
+                version += 1;
+                Step::Row((own(key), version, *keep))
+            }
+            Act::Delete(key) => Step::Delete(vec![own(key)]),
+            Act::Bad => Step::Bad,
+            Act::Gap(offsets) => Step::Gap(*offsets),
+            Act::Stall => Step::Stall,
+            Act::Fault => Step::fault(),
+        };
+        acts.iter().map(step).collect()
+    });
+    Script::new(steps.collect())
+}
+
+/// The ten-line model: kept events in order, the table by key, and the counts.
+fn model(acts: &[Vec<Act>]) -> (Vec<Event>, BTreeMap<u8, Event>, u64, u64) {
+    let (mut log, mut table, mut consumed, mut bad, mut version) =
+        (Vec::new(), BTreeMap::new(), 0, 0, 0);
+    for (partition, acts) in acts.iter().enumerate() {
+        for act in acts {
+            match act {
+                Act::Put(key, keep) => {
+                    version += 1;
+                    consumed += 1;
+                    let event = (key * 16 + partition as u8, version, *keep);
+                    if *keep {
+                        log.push(event);
+                        table.insert(event.0, event);
+                    }
+                }
+                Act::Delete(key) => {
+                    consumed += 1;
+                    table.remove(&(key * 16 + partition as u8));
+                }
+                Act::Bad => (consumed, bad) = (consumed + 1, bad + 1),
+                Act::Gap(_) | Act::Stall | Act::Fault => {}
+            }
+        }
+    }
+    (log, table, consumed, bad)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_run_ends_as_the_model_whatever_fails_on_the_way(
+        acts in prop::collection::vec(prop::collection::vec(act(), 0..60), 1..5),
+        failures in prop::collection::vec((1..6u64, any::<bool>()), 0..4),
+        workers in prop::collection::vec(1..5usize, 8),
+    ) {
+        let script = script(&acts);
+        let store = MemoryStore::new();
+        let log = sink::Memory::<Event>::table(&store, "log");
+        let table = sink::Memory::<Event>::table(&store, "table").key(|event| vec![event.0]);
+        for (after, before) in failures {
+            store.fail_after(after, if before { Failure::Before } else { Failure::After });
+        }
+        let pipeline = {
+            let (script, log, table) = (script.clone(), log.clone(), table.clone());
+            Pipeline::new("model", move |engine| {
+                let kept = engine
+                    .dataframe(source::Memory::new("events", script.clone()).policy(Policy::Skip))
+                    .filter(|event| event.2);
+                kept.clone().sink(log.clone());
+                kept.sink(table.clone());
+                Ok(())
+            })
+        };
+        let mut runs = 0;
+        loop {
+            let options = Options {
+                workers: workers[runs % workers.len()],
+                until_end: true,
+                tick: Duration::from_millis(1),
+                pace: Pace { linger: Duration::from_millis(3), ..Pace::default() },
+                ..Options::default()
+            };
+            match pipeline.run(&options) {
+                Ok(_) => break,
+                Err(error) => prop_assert!(
+                    matches!(error.kind(), Kind::Source | Kind::Sink), "{error}"
+                ),
+            }
+            runs += 1;
+            prop_assert!(runs < 1000, "each fault happens once");
+        }
+
+        let (expected_log, expected_table, consumed, bad) = model(&acts);
+        let mut written = log.rows();
+        written.sort_by_key(|event| event.1);
+        prop_assert_eq!(written, expected_log);
+        let rows: BTreeMap<u8, Event> = table.rows().into_iter().map(|row| (row.0, row)).collect();
+        prop_assert_eq!(rows, expected_table);
+        let ends = script.ends();
+        for slice in store.stored("model") {
+            prop_assert_eq!(slice.position, ends[&slice.key.partition]);
+        }
+        for sink in ["log", "table"] {
+            let slices = store.stored("model").into_iter().filter(|slice| slice.key.sink == sink);
+            let mut total = tidegate::position::Counters::default();
+            slices.for_each(|slice| total += slice.counters);
+            prop_assert_eq!(total.consumed, consumed);
+            prop_assert_eq!(total.rejected, bad);
+            prop_assert_eq!(
+                total.consumed,
+                total.filtered + total.written + total.rejected + total.collapsed
+            );
+        }
+        let expected: BTreeMap<Partition, Offset> = ends.into_iter().filter(|(_, end)| end.0 > 0).collect();
+        prop_assert_eq!(script.committed().into_iter().filter(|(_, end)| end.0 > 0).collect::<BTreeMap<_, _>>(), expected);
+    }
+}
