@@ -1,8 +1,37 @@
 //! PostgreSQL tables, by binary COPY.
+//!
+//! A table's rows and the positions that cover them share one transaction, whose last statement moves
+//! the positions by compare and set. The files, in the order of the data:
+//!
+//! * `target`, `ident`, `address`, `tls`: what the dataflow says;
+//! * `connect`, `retry`: sessions, and what becomes of their faults;
+//! * `store`, `schema`, `catalog`, `lock`, `keys`: before the run;
+//! * `fields`, `encode`, `rows`, `table`: rows to bytes;
+//! * `batch`, `load`, `ledger`, `writer`: bytes to the table, in one transaction.
 
+mod address;
+mod batch;
+mod catalog;
+mod connect;
+mod encode;
+mod fields;
+mod ident;
+mod keys;
+mod ledger;
+mod load;
+mod lock;
+mod retry;
 mod rows;
+mod schema;
+mod store;
 mod table;
+mod target;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod writer;
 
-/// stub
-#[derive(Debug)]
-pub struct Postgres;
+pub use schema::schema_sql;
+pub use target::{KeyColumns, Postgres};
