@@ -1,5 +1,7 @@
 //! PostgreSQL tables, by binary COPY.
 
+mod encode;
+mod fields;
 mod rows;
 mod table;
 
