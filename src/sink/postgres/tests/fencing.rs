@@ -1,6 +1,11 @@
 //! The compare and set.
 
-use super::super::testing::Row;
+use std::time::Duration;
+
+use super::super::address::Address;
+use super::super::connect::{Patience, Session, runtime};
+use super::super::store::exclude_writers;
+use super::super::testing::{Row, url};
 use super::rig::{PIPELINE, Rig};
 use crate::error::Kind;
 use crate::position::{Counters, Slice, SliceKey};
@@ -28,8 +33,8 @@ fn a_run_of_an_older_generation_writes_nothing() {
     assert_eq!(old.write(flush).expect_err("fenced").kind(), Kind::Fenced);
     assert_eq!(rig.slices().len(), 1);
     let flush = rig.flush(&[&[&[put(4).partition(9)]]]);
-    let error = new.write(flush).expect("the new run writes from where its source stands");
-    let () = error;
+    new.write(flush).expect("the new run stores the slice where it was read first");
+    assert_eq!(rig.slices(), ["1/1 1 1 0 1", "2/1 1 1 0 1"]);
 }
 
 #[test]
@@ -59,20 +64,14 @@ fn a_position_that_somebody_moved_refuses_the_flush() {
         assert!(error.to_string().contains(part), "{error}");
     }
     assert_eq!(rig.rows().len(), 2);
-    // The same position by another way is another history.
-    rig.place.execute("update #.slices set position = 2, seq = 5");
-    let mut writer = rig.writer(Generation(1));
-    rig.place.execute("update #.slices set seq = 6");
-    let flush = rig.flush(&[&[&[]]]);
-    drop(flush);
-    let error = {
-        let mut rig_next = rig.flush(&[&[&[put(4)]]]);
-        for span in rig_next.sinks[0].spans.values_mut() {
-            span.from = Offset(2);
-        }
-        writer.write(rig_next).expect_err("moved by hand")
-    };
-    assert_eq!(error.kind(), Kind::Sink);
+    // Even the same position is another history.
+    rig.place.execute("update #.slices set position = 2, seq = seq + 1");
+    let mut flush = rig.flush(&[&[&[put(4)]]]);
+    for span in flush.sinks[0].spans.values_mut() {
+        span.from = Offset(2);
+    }
+    assert_eq!(writer.write(flush).expect_err("moved").kind(), Kind::Sink);
+    assert_eq!(rig.rows().len(), 2);
 }
 
 #[test]
@@ -136,4 +135,20 @@ fn a_generation_begins_only_after_the_open_transactions_have_ended() {
         rig.place.client.batch_execute("commit").expect("commit");
         assert_eq!(begun.join().expect("joined"), Generation(2));
     });
+}
+
+#[test]
+fn open_transactions_of_a_dead_run_are_ended() {
+    let mut rig = Rig::keyed("dead");
+    let key = super::super::keys::LockKeys::new(&rig.place.books, PIPELINE).write;
+    rig.place.execute(&format!("begin; select pg_advisory_xact_lock_shared({key})"));
+    let address = Address::parse(&url()).expect("DATABASE_URL");
+    runtime().expect("a runtime").block_on(async {
+        let patience = Patience::of(Duration::from_secs(20));
+        let session = Session::open(&address, "test", patience).await.expect("connected");
+        exclude_writers(&session, key, Duration::from_millis(100)).await.expect("alone");
+        session.close().await;
+    });
+    rig.place.client.batch_execute("commit").expect_err("the session was ended");
+    rig.place.client = super::super::testing::client();
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_postgres::config::Host;
@@ -28,7 +28,9 @@ pub(super) struct Proxy {
     /// How to connect through it.
     pub url: String,
     /// The failure to come.
-    pub cut: Arc<Mutex<Option<Cut>>>,
+    cut: Arc<Mutex<Option<Cut>>>,
+    /// Connections of earlier epochs pass nothing on.
+    epoch: Arc<AtomicU32>,
 }
 
 impl Proxy {
@@ -49,13 +51,20 @@ impl Proxy {
         );
         let cut = Arc::new(Mutex::new(None));
         let shared = Arc::clone(&cut);
+        let epoch = Arc::new(AtomicU32::new(0));
+        let current = Arc::clone(&epoch);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = TcpStream::connect((host.as_str(), port)).expect("the server answers");
-                forward(client, server, Arc::clone(&shared));
+                forward(client, server, Arc::clone(&shared), Arc::clone(&current));
             }
         });
-        Proxy { url, cut }
+        Proxy { url, cut, epoch }
+    }
+
+    /// From now on nothing passes through the connections of today, and nothing closes them.
+    pub fn stall(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
     pub fn fail(&self, cut: Cut) {
@@ -68,7 +77,13 @@ impl Proxy {
     }
 }
 
-fn forward(client: TcpStream, server: TcpStream, cut: Arc<Mutex<Option<Cut>>>) {
+fn forward(
+    client: TcpStream,
+    server: TcpStream,
+    cut: Arc<Mutex<Option<Cut>>>,
+    epoch: Arc<AtomicU32>,
+) {
+    let born = epoch.load(Ordering::SeqCst);
     let swallow = Arc::new(AtomicBool::new(false));
     let (mut from_client, mut to_server) = (clone(&client), clone(&server));
     let (mut from_server, mut to_client) = (server, client);
@@ -78,6 +93,10 @@ fn forward(client: TcpStream, server: TcpStream, cut: Arc<Mutex<Option<Cut>>>) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(count @ 1..) = from_client.read(&mut buffer) {
+            // A stalled connection is read, so that the client's end is not taken for the server's.
+            if epoch.load(Ordering::SeqCst) != born {
+                continue;
+            }
             let bytes = &buffer[..count];
             let mut planned = cut.lock().unwrap_or_else(PoisonError::into_inner);
             let here = bytes.windows(14).any(|window| window == b"commit; select");

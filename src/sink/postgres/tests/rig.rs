@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::ident::quote;
 use super::super::target::Spec;
 use super::super::testing::{Place, Row, chunk, lane, url};
 use crate::error::Result;
@@ -43,7 +44,7 @@ pub(super) fn target(sink: &Postgres, fields: Option<&[&str]>) -> Target {
 
 /// A sink for a table of this place.
 pub(super) fn sink(place: &Place, table: &str) -> Postgres {
-    Postgres::table(format!("{}.{table}", place.tables)).url(url()).schema(&place.books)
+    Postgres::table(format!("{}.{table}", quote(&place.tables))).url(url()).schema(&place.books)
 }
 
 pub(super) const PIPELINE: &str = "it's \"p\"";
