@@ -27,16 +27,15 @@ fn a_standby_waits_and_takes_over_when_the_connection_of_the_lock_dies() {
     first.check().expect("held");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let lines = Arc::clone(&seen);
-    let waiting = Standby {
-        waiting: Arc::new(move |line| {
-            lines.lock().expect("not poisoned").push(line.to_owned());
-            Ok(())
-        }),
-        ..standby(false)
-    };
     let store = Arc::clone(&rig.store);
     std::thread::scope(|scope| {
-        let second = scope.spawn(move || store.lock(PIPELINE, &waiting));
+        let second = scope.spawn(move || {
+            let waiting = |line: &str| {
+                lines.lock().expect("not poisoned").push(line.to_owned());
+                Ok(())
+            };
+            store.lock(PIPELINE, &Standby { waiting: &waiting, ..standby(false) })
+        });
         eventually("the standby waits", || seen.lock().expect("not poisoned").len() > 2);
         let line = seen.lock().expect("not poisoned")[0].clone();
         assert!(line.starts_with("held by pid ") && line.contains("tidegate it's"), "{line}");
@@ -62,7 +61,7 @@ fn a_lock_is_free_as_soon_as_it_is_dropped() {
     let rig = Rig::keyed("dropped");
     drop(rig.store.lock(PIPELINE, &standby(false)).expect("lock"));
     let impatient =
-        Standby { waiting: Arc::new(|line| Err(Error::internal(line))), ..standby(false) };
+        Standby { waiting: &|line| Err(Error::internal(line)), ..standby(false) };
     rig.store.lock(PIPELINE, &impatient).expect("lock");
 }
 
@@ -71,7 +70,7 @@ fn waiting_ends_when_the_caller_says_so() {
     let rig = Rig::keyed("impatient");
     let _held = rig.store.lock(PIPELINE, &standby(false)).expect("lock");
     let impatient =
-        Standby { waiting: Arc::new(|_| Err(Error::new(Kind::Usage, "enough"))), ..standby(false) };
+        Standby { waiting: &|_| Err(Error::new(Kind::Usage, "enough")), ..standby(false) };
     let error = rig.store.lock(PIPELINE, &impatient).err().expect("not waited for");
     assert_eq!(error.to_string(), "enough");
 }

@@ -86,7 +86,7 @@ fn an_unknown_outcome_after_a_new_generation_is_fenced() {
         // Whoever is first: the writer repeats its transaction, or the new generation fences it.
         rig.store.begin(PIPELINE).expect("begin");
         match written.join().expect("joined") {
-            Ok(()) => assert_eq!(rig.slices(), ["2/2 2 2 0 2"]),
+            Ok(_) => assert_eq!(rig.slices(), ["2/2 2 2 0 2"]),
             Err(error) => {
                 assert_eq!(error.kind(), crate::error::Kind::Fenced, "{error}");
                 assert_eq!(rig.slices(), ["1/1 1 1 0 1"]);

@@ -134,7 +134,7 @@ impl Rig {
     /// Writes one flush of one sink's rows.
     pub fn write(&mut self, writer: &mut dyn Writer, rows: &[Row]) -> Result<()> {
         let flush = self.flush(&[&[rows]]);
-        writer.write(flush)
+        writer.write(flush).map(drop)
     }
 
     /// `position/seq consumed written collapsed rows` of each slice.
@@ -158,8 +158,8 @@ impl Rig {
 }
 
 /// How to wait for a lock: forget who is waited for.
-pub(super) fn standby(take_over: bool) -> Standby {
-    Standby { take_over, every: Duration::from_millis(20), waiting: Arc::new(|_| Ok(())) }
+pub(super) fn standby(take_over: bool) -> Standby<'static> {
+    Standby { take_over, every: Duration::from_millis(20), waiting: &|_| Ok(()) }
 }
 
 /// Waits until `condition` holds.
