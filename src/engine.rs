@@ -74,6 +74,7 @@ const STAND: Duration = Duration::from_millis(200);
 /// Runs `dataflow` at this worker until it has ended, or the run's abort flag is raised.
 pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
     live.abort.register();
+    live.stop.register();
     let control = Control::build(worker, live.stop.clone());
     let built = match build(worker, dataflow, live, &control) {
         Ok(built) => built,

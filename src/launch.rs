@@ -40,6 +40,17 @@ pub struct SourceLaunch {
 }
 
 impl Launch {
+    /// The offsets between the starts and the ends of a bounded run.
+    pub fn planned(&self) -> u64 {
+        let spans = self.sources.iter().flat_map(|source| {
+            source.ends.iter().flatten().map(|(partition, end)| {
+                let start = source.starts.get(partition).copied().unwrap_or(Offset(0));
+                u64::try_from(end.0 - start.0).unwrap_or(0)
+            })
+        });
+        spans.sum()
+    }
+
     /// All slices of all stores.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         self.stores.iter().flat_map(|store| &store.slices)

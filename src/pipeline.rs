@@ -14,7 +14,7 @@ use crate::plan::{Plan, StorePlan};
 use crate::position::{Counters, Door};
 use crate::record::{Lane, SourceId};
 use crate::run::{Abort, Stats, Stop};
-use crate::sink::{Pace, Shape, SinkId};
+use crate::sink::{Column, Pace, Shape, SinkId};
 use crate::source::Settings;
 use crate::unwind;
 
@@ -44,6 +44,8 @@ pub struct Options {
     pub discovery: Duration,
     /// Ask it to end the run in good order.
     pub stop: Stop,
+    /// Tells how the run is doing.
+    pub stats: Arc<Stats>,
 }
 
 impl Default for Options {
@@ -60,6 +62,7 @@ impl Default for Options {
             tick: Clock::TICK,
             discovery: Duration::from_secs(10),
             stop: Stop::default(),
+            stats: Arc::default(),
         }
     }
 }
@@ -108,6 +111,14 @@ pub struct Prepared {
     shapes: Vec<Shape>,
 }
 
+impl Prepared {
+    /// The columns of a sink, as far as its store knows of any.
+    pub fn columns(&self, sink: SinkId) -> Vec<Column> {
+        let shape = &self.shapes[usize::from(sink.0)];
+        self.plan.sink(sink).target.store.columns(shape)
+    }
+}
+
 impl Pipeline {
     /// `dataflow` under `name`.
     pub fn new(
@@ -131,9 +142,14 @@ impl Pipeline {
         }
     }
 
+    /// Runs the function in plan mode. Nothing is connected.
+    pub fn plan(&self, options: &Options) -> Result<Plan> {
+        engine::plan(&self.dataflow, &self.settings(options), &options.params)
+    }
+
     /// Runs the function in plan mode, connects to the stores, and verifies every target.
     pub fn prepare(&self, options: &Options) -> Result<Prepared> {
-        let plan = engine::plan(&self.dataflow, &self.settings(options), &options.params)?;
+        let plan = self.plan(options)?;
         let stores = plan.stores();
         let mut shapes = BTreeMap::new();
         for store in &stores {
@@ -148,6 +164,7 @@ impl Pipeline {
         let started = Instant::now();
         let mut prepared = self.prepare(options)?;
         let launch = launch(&mut prepared.plan, &prepared.stores, &self.name, options.until_end)?;
+        options.stats.plan(launch.planned());
         let clock = Clock::started(Duration::ZERO, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
         self.execute(&live, options)?;
@@ -226,7 +243,7 @@ impl Pipeline {
             clock,
             abort: Abort::default(),
             stop: options.stop.clone(),
-            stats: Arc::new(Stats::default()),
+            stats: Arc::clone(&options.stats),
         }
     }
 

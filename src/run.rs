@@ -60,17 +60,31 @@ impl Abort {
 
 /// The request to end a run in good order: flush, commit, leave.
 #[derive(Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<Request>);
+
+#[derive(Default)]
+struct Request {
+    made: AtomicBool,
+    workers: Mutex<Vec<Thread>>,
+}
 
 impl Stop {
-    /// Asks the run to end.
+    /// Asks the run to end. Wakes all workers of the process.
     pub fn request(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.made.store(true, Ordering::SeqCst);
+        for worker in lock(&self.0.workers).iter() {
+            worker.unpark();
+        }
     }
 
     /// Whether the run was asked to end.
     pub fn is_requested(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.0.made.load(Ordering::SeqCst)
+    }
+
+    /// Registers the calling thread to be woken by a request.
+    pub(crate) fn register(&self) {
+        lock(&self.0.workers).push(std::thread::current());
     }
 }
 
@@ -80,6 +94,7 @@ impl Stop {
 pub struct Stats {
     consumed: AtomicU64,
     durable: AtomicU64,
+    planned: AtomicU64,
     stored: Mutex<Counters>,
     standings: Mutex<BTreeMap<Lane, Standing>>,
 }
@@ -104,6 +119,16 @@ impl Stats {
     /// Notes the durable frontier.
     pub(crate) fn durable(&self, epoch: u64) {
         self.durable.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Notes how many offsets a bounded run is going to read.
+    pub(crate) fn plan(&self, offsets: u64) {
+        self.planned.store(offsets, Ordering::Relaxed);
+    }
+
+    /// The offsets that a bounded run is going to read, in all processes, once known.
+    pub fn planned(&self) -> Option<u64> {
+        Some(self.planned.load(Ordering::Relaxed)).filter(|planned| *planned > 0)
     }
 
     /// Records read in this run by this process.
