@@ -5,6 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::RecvTimeoutError;
+
+use crate::cluster::{Agreed, Flags, Joined, Mesh, agree, builders};
 use crate::engine::{self, Dataflow, Engine};
 use crate::epoch::Clock;
 use crate::error::{Error, Kind, Result};
@@ -14,15 +17,15 @@ use crate::plan::{Plan, StorePlan};
 use crate::position::{Counters, Door};
 use crate::record::{Lane, SourceId};
 use crate::run::{Abort, Stats, Stop};
-use crate::sink::{Column, Pace, Shape, SinkId};
+use crate::sink::{Column, Lock, Pace, Shape, SinkId, Standby};
 use crate::source::Settings;
 use crate::unwind;
 
 /// How a pipeline runs. Everything has a default that suits one process.
 #[derive(Clone)]
 pub struct Options {
-    /// Worker threads of this process.
-    pub workers: usize,
+    /// Workers, processes, hosts.
+    pub flags: Flags,
     /// Named parameters of the dataflow.
     pub params: BTreeMap<String, String>,
     /// Kafka brokers for sources that name none.
@@ -44,14 +47,12 @@ pub struct Options {
     pub discovery: Duration,
     /// Ask it to end the run in good order.
     pub stop: Stop,
-    /// Tells how the run is doing.
-    pub stats: Arc<Stats>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
-            workers: 1,
+            flags: Flags::default(),
             params: BTreeMap::new(),
             brokers: None,
             client: BTreeMap::new(),
@@ -62,7 +63,6 @@ impl Default for Options {
             tick: Clock::TICK,
             discovery: Duration::from_secs(10),
             stop: Stop::default(),
-            stats: Arc::default(),
         }
     }
 }
@@ -159,16 +159,53 @@ impl Pipeline {
         Ok(Prepared { shapes: shapes.into_values().collect(), plan, stores })
     }
 
-    /// Runs the pipeline in this process until it ends, is stopped, or fails.
+    /// Runs the pipeline, as this process of it, until it ends, is stopped, or fails.
+    ///
+    /// Where another process of a cluster fails, or this one does, threads may be left behind: the
+    /// process should end then.
     pub fn run(&self, options: &Options) -> Result<Summary> {
-        let started = Instant::now();
-        let mut prepared = self.prepare(options)?;
-        let launch = launch(&mut prepared.plan, &prepared.stores, &self.name, options.until_end)?;
-        options.stats.plan(launch.planned());
-        let clock = Clock::started(Duration::ZERO, options.tick);
+        self.watched(options, |_| ())
+    }
+
+    /// As [`run`](Self::run), and calls `started` with the figures of this process once it reads.
+    pub fn watched(
+        &self,
+        options: &Options,
+        started: impl FnOnce(Arc<Stats>),
+    ) -> Result<Summary> {
+        let from = Instant::now();
+        let stopped = Summary { counters: Counters::default(), elapsed: Duration::ZERO };
+        let Joined::Mesh(mut mesh) = Mesh::connect(&options.flags, &self.name, &options.stop)?
+        else {
+            return Ok(stopped);
+        };
+        let (digest, mut prepared) = match self.prepare(options) {
+            Ok(prepared) => (Ok(prepared.plan.digest()), Some(prepared)),
+            Err(error) => (Err(error), None),
+        };
+        let mut locks = Vec::new();
+        let agreed = agree(&mut mesh, digest, &options.stop, |waiting| {
+            let prepared = prepared.as_mut().expect("all processes agreed on a plan");
+            let standby = Standby {
+                take_over: options.take_over,
+                every: Duration::from_secs(1),
+                waiting,
+            };
+            for store in &prepared.stores {
+                locks.push(store.store.lock(&self.name, &standby)?);
+            }
+            launch(&mut prepared.plan, &prepared.stores, &self.name, options.until_end)
+        })?;
+        let Agreed::Start { payload: launch, elapsed } = agreed else { return Ok(stopped) };
+        let prepared = prepared.expect("all processes agreed on a plan");
+        let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
-        self.execute(&live, options)?;
-        self.summary(&prepared, started)
+        let locks = Keeper::start(locks, live.abort.clone())?;
+        live.stats.plan(live.launch.planned(&options.flags));
+        started(Arc::clone(&live.stats));
+        self.execute(&live, options, mesh)?;
+        drop(locks);
+        self.summary(&prepared, from)
     }
 
     fn summary(&self, prepared: &Prepared, started: Instant) -> Result<Summary> {
@@ -216,7 +253,7 @@ impl Pipeline {
             }
         });
         // Each worker and source has an equal share of each half.
-        let share = options.memory / 2 / (options.workers * sources.len()).max(1);
+        let share = options.memory / 2 / (options.flags.threads * sources.len()).max(1);
         let mut pace = options.pace;
         // A transaction that waits for more than back-pressure lets in would wait for ever.
         pace.max_bytes = pace.max_bytes.min((share / 2).max(1));
@@ -243,18 +280,18 @@ impl Pipeline {
             clock,
             abort: Abort::default(),
             stop: options.stop.clone(),
-            stats: Arc::clone(&options.stats),
+            stats: Arc::new(Stats::default()),
         }
     }
 
     /// Runs the workers of this process.
-    fn execute(&self, live: &Arc<Live>, options: &Options) -> Result<()> {
+    fn execute(&self, live: &Arc<Live>, options: &Options, mesh: Mesh) -> Result<()> {
         let (dataflow, shared) = (Arc::clone(&self.dataflow), Arc::clone(live));
-        let config = match options.workers {
-            1 => timely::Config::thread(),
-            workers => timely::Config::process(workers),
-        };
-        let guards = timely::execute(config, move |worker| {
+        let (builders, guard) = builders(&options.flags, mesh)?;
+        let workers = builders.len();
+        let (ended, ends) = crossbeam_channel::bounded(workers);
+        let config = timely::WorkerConfig::default();
+        let guards = timely::execute::execute_from(builders, guard, config, move |worker| {
             let work = std::panic::AssertUnwindSafe(|| engine::work(worker, &dataflow, &shared));
             if let Err(panic) = std::panic::catch_unwind(work) {
                 // timely would leave the other workers running for ever.
@@ -262,13 +299,66 @@ impl Pipeline {
                 shared.abort.raise(Error::internal(format!("a worker panicked: {message}")));
                 engine::abandon(worker);
             }
+            let _ = ended.send(()); // nobody listens any more after a fault
         });
         let guards = guards.map_err(|error| Error::new(Kind::Peer, error))?;
+        let mut left = workers;
+        while left > 0 {
+            match ends.recv_timeout(Duration::from_millis(200)) {
+                Ok(()) => left -= 1,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if live.abort.is_raised() && options.flags.processes > 1 {
+                // The communication threads would wait for the other processes, which wait for this one:
+                // its end is what tells them.
+                std::mem::forget(guards);
+                return live.abort.take().map_or(Ok(()), Err);
+            }
+        }
         for result in guards.join() {
             if let Err(message) = result {
                 live.abort.raise(Error::internal(format!("a worker panicked: {message}")));
             }
         }
         live.abort.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Looks after the locks of a run, on a thread of its own.
+struct Keeper {
+    over: Option<crossbeam_channel::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// How often it makes sure that the locks are still held.
+    const EVERY: Duration = Duration::from_secs(2);
+
+    fn start(mut locks: Vec<Box<dyn Lock>>, abort: Abort) -> Result<Self> {
+        let (over, ends) = crossbeam_channel::bounded(0);
+        let watch = move || {
+            while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(Keeper::EVERY) {
+                for lock in &mut locks {
+                    if let Err(error) = lock.check() {
+                        return abort.raise(error);
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("locks".to_owned()).spawn(watch);
+        let thread = thread
+            .map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
+        Ok(Keeper { over: Some(over), thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            // A lock that panics has nothing left to release.
+            let _ = thread.join();
+        }
     }
 }

@@ -13,31 +13,24 @@ use crate::source::Standing;
 /// The first fault of a run. Once raised, no epoch closes and nothing more is committed (contract C8):
 /// whoever meets a fault raises it and keeps its capabilities.
 #[derive(Clone, Default)]
-pub struct Abort(Arc<Inner>);
+pub struct Abort(Arc<Fault>);
 
 #[derive(Default)]
-struct Inner {
-    raised: AtomicBool,
+struct Fault {
+    raised: Flag,
     first: Mutex<Option<Error>>,
-    workers: Mutex<Vec<Thread>>,
 }
 
 impl Abort {
     /// Raises the fault; only the first is kept. Wakes all workers of the process.
     pub fn raise(&self, error: Error) {
-        {
-            let mut first = lock(&self.0.first);
-            if first.is_none() {
-                *first = Some(error);
-            }
-            self.0.raised.store(true, Ordering::SeqCst);
-        }
-        self.wake();
+        lock(&self.0.first).get_or_insert(error);
+        self.0.raised.raise();
     }
 
     /// Whether a fault was raised.
     pub fn is_raised(&self) -> bool {
-        self.0.raised.load(Ordering::SeqCst)
+        self.0.raised.is_raised()
     }
 
     /// Takes the fault, for the run's result.
@@ -47,44 +40,50 @@ impl Abort {
 
     /// Registers the calling thread to be woken by a fault.
     pub(crate) fn register(&self) {
-        lock(&self.0.workers).push(std::thread::current());
-    }
-
-    /// Wakes all registered threads.
-    pub(crate) fn wake(&self) {
-        for worker in lock(&self.0.workers).iter() {
-            worker.unpark();
-        }
+        self.0.raised.register();
     }
 }
 
 /// The request to end a run in good order: flush, commit, leave.
 #[derive(Clone, Default)]
-pub struct Stop(Arc<Request>);
-
-#[derive(Default)]
-struct Request {
-    made: AtomicBool,
-    workers: Mutex<Vec<Thread>>,
-}
+pub struct Stop(Arc<Flag>);
 
 impl Stop {
     /// Asks the run to end. Wakes all workers of the process.
     pub fn request(&self) {
-        self.0.made.store(true, Ordering::SeqCst);
-        for worker in lock(&self.0.workers).iter() {
-            worker.unpark();
-        }
+        self.0.raise();
     }
 
     /// Whether the run was asked to end.
     pub fn is_requested(&self) -> bool {
-        self.0.made.load(Ordering::SeqCst)
+        self.0.is_raised()
     }
 
-    /// Registers the calling thread to be woken by a request.
+    /// Registers the calling thread to be woken by the request.
     pub(crate) fn register(&self) {
-        lock(&self.0.workers).push(std::thread::current());
+        self.0.register();
+    }
+}
+
+/// Raised once, and then wakes the threads that registered.
+#[derive(Default)]
+struct Flag {
+    raised: AtomicBool,
+    threads: Mutex<Vec<Thread>>,
+}
+
+impl Flag {
+    fn raise(&self) {
+        self.raised.store(true, Ordering::SeqCst);
+        lock(&self.threads).iter().for_each(Thread::unpark);
+    }
+
+    fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::SeqCst)
+    }
+
+    fn register(&self) {
+        lock(&self.threads).push(std::thread::current());
     }
 }
 
@@ -121,12 +120,12 @@ impl Stats {
         self.durable.store(epoch, Ordering::Relaxed);
     }
 
-    /// Notes how many offsets a bounded run is going to read.
+    /// Notes how many offsets this process is going to read in a bounded run.
     pub(crate) fn plan(&self, offsets: u64) {
         self.planned.store(offsets, Ordering::Relaxed);
     }
 
-    /// The offsets that a bounded run is going to read, in all processes, once known.
+    /// The offsets that this process is going to read; `None` in a run without an end.
     pub fn planned(&self) -> Option<u64> {
         Some(self.planned.load(Ordering::Relaxed)).filter(|planned| *planned > 0)
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate::cluster::Flags;
 use tidegate::record::{Offset, Partition, Policy};
 use tidegate::sink::{self, Failure, MemoryStore, Pace};
 use tidegate::source::{self, Script, Step};
@@ -114,7 +115,7 @@ proptest! {
         let mut runs = 0;
         loop {
             let options = Options {
-                workers: workers[runs % workers.len()],
+                flags: Flags { threads: workers[runs % workers.len()], ..Flags::default() },
                 until_end: true,
                 tick: Duration::from_millis(1),
                 pace: Pace { linger: Duration::from_millis(3), ..Pace::default() },

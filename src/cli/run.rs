@@ -1,6 +1,5 @@
 //! `tidegate run`
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -65,8 +64,8 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
         ..args.dataflow.options()
     };
     signals::install(options.stop.clone(), args.grace)?;
-    let progress = Progress::start(Arc::clone(&options.stats));
-    let summary = pipeline.run(&options);
+    let mut progress = None;
+    let summary = pipeline.watched(&options, |stats| progress = Some(Progress::start(stats)));
     drop(progress);
     print(summary?)
 }

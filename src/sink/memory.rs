@@ -228,7 +228,7 @@ impl Store for Shared {
         Ok(targets.iter().map(|target| Arc::clone(&target.spec)).collect())
     }
 
-    fn lock(&self, pipeline: &str, standby: &Standby) -> Result<Box<dyn Lock>> {
+    fn lock(&self, pipeline: &str, standby: &Standby<'_>) -> Result<Box<dyn Lock>> {
         let store = &self.0;
         let mut state = store.state();
         loop {

@@ -218,15 +218,15 @@ pub trait Lock: Send {
 }
 
 /// How to wait for the lock.
-#[derive(Clone)]
-pub struct Standby {
+#[derive(Clone, Copy)]
+pub struct Standby<'a> {
     /// End the run that holds it instead of waiting.
     pub take_over: bool,
     /// How often to look.
     pub every: Duration,
     /// Called while waiting, about once in `every`, with one line on who is waited for; an error
     /// ends the wait.
-    pub waiting: Arc<dyn Fn(&str) -> Result<()> + Send + Sync>,
+    pub waiting: &'a dyn Fn(&str) -> Result<()>,
 }
 
 /// Where sinks keep rows and positions: a database. All calls do I/O, under a time limit.
@@ -245,7 +245,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Takes the pipeline's lock, waiting as a standby while another run holds it. Process 0 only.
-    fn lock(&self, pipeline: &str, standby: &Standby) -> Result<Box<dyn Lock>>;
+    fn lock(&self, pipeline: &str, standby: &Standby<'_>) -> Result<Box<dyn Lock>>;
 
     /// Takes the next generation, after every open transaction of the old one has ended. Process 0
     /// only, under the lock.

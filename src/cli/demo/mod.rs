@@ -5,7 +5,6 @@ mod orders;
 mod table;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -97,8 +96,8 @@ pub(super) fn demo(entries: &Entries, args: &DemoArgs) -> Result<()> {
     forget(&pipeline, &options)?;
     whole(&pipeline, &options, model.records)?;
 
-    let progress = Progress::start(Arc::clone(&options.stats));
-    let summary = pipeline.run(&options);
+    let mut progress = None;
+    let summary = pipeline.watched(&options, |stats| progress = Some(Progress::start(stats)));
     drop(progress);
     let summary = summary?;
     if options.stop.is_requested() {

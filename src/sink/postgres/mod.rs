@@ -1,28 +1,37 @@
 //! PostgreSQL tables, by binary COPY.
+//!
+//! A table's rows and the positions that cover them share one transaction, whose last statement moves
+//! the positions by compare and set. The files, in the order of the data:
+//!
+//! * `target`, `ident`, `address`, `tls`: what the dataflow says;
+//! * `connect`, `retry`: sessions, and what becomes of their faults;
+//! * `store`, `schema`, `catalog`, `lock`, `keys`: before the run;
+//! * `fields`, `encode`, `rows`, `table`: rows to bytes;
+//! * `batch`, `load`, `ledger`, `writer`: bytes to the table, in one transaction.
 
+mod address;
+mod batch;
+mod catalog;
+mod connect;
+mod encode;
+mod fields;
+mod ident;
+mod keys;
+mod ledger;
+mod load;
+mod lock;
+mod retry;
 mod rows;
+mod schema;
+mod store;
 mod table;
+mod target;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod writer;
 
-use super::*;
-
-/// stub
-#[derive(Debug)]
-pub struct Postgres;
-impl Postgres {
-    /// stub
-    pub fn table(_: &str) -> Self {
-        Postgres
-    }
-    /// stub
-    pub fn key(self, _: &str) -> Self {
-        self
-    }
-}
-impl<T> Sink<T> for Postgres {
-    fn target(&self) -> Result<Target> {
-        todo!()
-    }
-    fn encoder(&self, _: &Shape) -> Box<dyn Encoder<T>> {
-        todo!()
-    }
-}
+pub use schema::schema_sql;
+pub use target::{KeyColumns, Postgres};

@@ -1,0 +1,187 @@
+//! Which faults go away by themselves, how long to wait for it, and how they read.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use tokio_postgres::error::SqlState;
+
+use crate::error::{Error, Kind};
+
+/// Why a call to the server did not succeed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The server or the client library says so.
+    Server(tokio_postgres::Error),
+    /// No answer within the time limit.
+    Late(Duration),
+    /// The run was aborted meanwhile.
+    Aborted,
+    /// What the server answered was unexpected; the transaction was rolled back.
+    RolledBack,
+    /// Decided already.
+    Final(Error),
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Fault::Server(error)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Fault::Final(error)
+    }
+}
+
+impl Fault {
+    /// The SQLSTATE, where the server gave one.
+    pub fn code(&self) -> Option<&SqlState> {
+        match self {
+            Fault::Server(error) => error.code(),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Fault::Server(error) => match error.code() {
+                Some(code) => is_retryable(code),
+                None => error.is_closed() || innermost(error).is::<std::io::Error>(),
+            },
+            Fault::Late(_) | Fault::RolledBack => true,
+            Fault::Aborted => false,
+            Fault::Final(error) => error.is_retryable(),
+        }
+    }
+
+    /// As the program's error: `what: sentence`.
+    pub fn during(self, what: impl fmt::Display) -> Error {
+        let retryable = self.is_retryable();
+        match self {
+            Fault::Final(error) => error,
+            other => {
+                let error = Error::new(Kind::Sink, format!("{what}: {other}")).retryable(retryable);
+                match other {
+                    Fault::Server(cause) => error.because(cause),
+                    _ => error,
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Server(error) => server_sentence(error, f),
+            Fault::Late(limit) => write!(f, "no answer within {} s", limit.as_secs_f32()),
+            Fault::Aborted => f.write_str("the run was aborted"),
+            Fault::RolledBack => f.write_str("the server answered the commit with a rollback"),
+            Fault::Final(error) => error.fmt(f),
+        }
+    }
+}
+
+fn server_sentence(error: &tokio_postgres::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some(db) = error.as_db_error() else {
+        // The outermost says "error connecting to server", the innermost why.
+        let cause = innermost(error).to_string();
+        write!(f, "{cause}")?;
+        if cause.contains("refused") {
+            f.write_str("; is the server up?")?;
+        }
+        return Ok(());
+    };
+    f.write_str(db.message())?;
+    if let Some(detail) = db.detail() {
+        write!(f, " ({})", detail.trim_end_matches('.'))?;
+    }
+    for (what, name) in [("column", db.column()), ("constraint", db.constraint())] {
+        if let Some(name) = name {
+            write!(f, ", {what} `{name}`")?;
+        }
+    }
+    // COPY names the column in its context line only.
+    if let Some(line) = db.where_().and_then(|context| context.lines().next()) {
+        write!(f, ", at {line}")?;
+    }
+    write!(f, " [SQLSTATE {}]", db.code().code())
+}
+
+fn innermost<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner
+}
+
+/// Whether a statement that failed with `code` may succeed when repeated. Decided by the code alone:
+/// <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
+pub(super) fn is_retryable(code: &SqlState) -> bool {
+    let code = code.code();
+    match code {
+        // Of the connection class, but a malformed message: COPY binary says it of a short field.
+        "08P01" => false,
+        // Cancelled, shut down, crashed, starting up; lock not available; idle for too long.
+        "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "55P03" | "25P03" | "25P04" => true,
+        // Read only: during a fail-over the old primary may answer once more.
+        "25006" => true,
+        // The operating system's faults; `58P01` and others are missing files.
+        "58000" | "58030" => true,
+        _ => ["08", "40", "53"].iter().any(|class| code.starts_with(class)),
+    }
+}
+
+/// Waits that double from 50 ms to 5 s, each by a random part shorter.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    attempts: u32,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(5);
+
+    /// The next wait: between half of its bound and the bound.
+    pub fn next(&mut self) -> Duration {
+        let bound = Self::FIRST.saturating_mul(1 << self.attempts.min(16)).min(Self::LONGEST);
+        self.attempts += 1;
+        // Without randomness the waits are merely equal.
+        let random = getrandom::u32().unwrap_or(u32::MAX);
+        bound.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))
+    }
+
+    /// How many waits there were.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_decides_what_is_repeated() {
+        for code in ["08006", "40001", "40P01", "53300", "57P01", "57P03", "55P03", "25P03"] {
+            assert!(is_retryable(&SqlState::from_code(code)), "{code}");
+        }
+        for code in ["08P01", "23505", "22001", "42P01", "57P04", "28P01", "XX000"] {
+            assert!(!is_retryable(&SqlState::from_code(code)), "{code}");
+        }
+    }
+
+    #[test]
+    fn waits_grow_to_their_bound() {
+        let mut backoff = Backoff::default();
+        assert!(backoff.next() <= Duration::from_millis(50));
+        for _ in 0..40 {
+            assert!(backoff.next() <= Backoff::LONGEST);
+        }
+        assert!(backoff.next() >= Backoff::LONGEST / 2);
+    }
+}

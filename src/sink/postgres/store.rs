@@ -1,0 +1,221 @@
+//! A database as a store: what happens before the writers start, and between runs.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::error::SqlState;
+
+use super::address::Address;
+use super::catalog;
+use super::connect::{Patience, Session, application_name, runtime};
+use super::keys::LockKeys;
+use super::ledger::Ledger;
+use super::lock::{PostgresLock, connecting, end_all, holders};
+use super::retry::Fault;
+use super::schema;
+use super::target::Spec;
+use super::writer::PostgresWriter;
+use crate::error::{Error, Kind, Result};
+use crate::position::{Slice, SliceKey};
+use crate::record::Offset;
+use crate::sink::{Generation, Lock, Shape, Standby, Store, Target, Writer, WriterContext};
+
+/// How long `begin` waits for the transactions of the run before, and then for their ends.
+const OLD_TRANSACTIONS: Duration = Duration::from_secs(30);
+
+/// A database with its bookkeeping schema.
+#[derive(Clone)]
+pub(super) struct PostgresStore {
+    pub address: Address,
+    pub schema: String,
+    pub time_limit: Duration,
+    pub retry_for: Duration,
+}
+
+impl PostgresStore {
+    pub fn new(address: Address, schema: &str, time_limit: Duration, retry_for: Duration) -> Self {
+        PostgresStore { address, schema: schema.into(), time_limit, retry_for }
+    }
+
+    /// Connects as `application`, calls `then`, disconnects.
+    fn with_session<T, F>(
+        &self,
+        application: &str,
+        what: &str,
+        then: impl FnOnce(Arc<Session>) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        runtime()?.block_on(async {
+            let patience = Patience::of(self.time_limit);
+            let session = Session::open(&self.address, application, patience)
+                .await
+                .map_err(|fault| connecting(&self.address, fault))?;
+            let session = Arc::new(session);
+            let done = then(Arc::clone(&session)).await;
+            if let Some(session) = Arc::into_inner(session) {
+                session.close().await;
+            }
+            done.map_err(|fault| fault.during(format!("{what} in `{}`", self.address.identity)))
+        })
+    }
+
+    fn keys(&self, pipeline: &str) -> LockKeys {
+        LockKeys::new(&self.schema, pipeline)
+    }
+
+    fn ledger(&self, pipeline: &str) -> Ledger {
+        Ledger::new(&self.schema, pipeline)
+    }
+}
+
+impl Store for PostgresStore {
+    fn identity(&self) -> String {
+        // Sinks with different bookkeeping cannot share a transaction's positions.
+        match self.schema.as_str() {
+            "tidegate" => self.address.identity.clone(),
+            other => format!("{}?schema={other}", self.address.identity),
+        }
+    }
+
+    fn prepare(&self, targets: &[&Target]) -> Result<Vec<Shape>> {
+        let specs: Vec<Arc<Spec>> = targets
+            .iter()
+            .map(|target| {
+                Arc::clone(&target.spec).downcast::<Spec>().map_err(|_| {
+                    Error::internal(format!("sink `{}` is not of PostgreSQL", target.name))
+                })
+            })
+            .collect::<Result<_>>()?;
+        self.with_session("tidegate prepare", "prepare", async |session| {
+            schema::ensure(&session, &self.address, &self.schema).await?;
+            let mut shapes = Vec::new();
+            for spec in &specs {
+                let prepared = catalog::read(&session, &self.address, spec).await?;
+                shapes.push(Arc::new(prepared) as Shape);
+            }
+            Ok(shapes)
+        })
+    }
+
+    fn lock(&self, pipeline: &str, standby: &Standby) -> Result<Box<dyn Lock>> {
+        let keys = self.keys(pipeline);
+        let address = self.address.clone();
+        Ok(Box::new(PostgresLock::take(address, pipeline, keys, self.time_limit, standby)?))
+    }
+
+    fn begin(&self, pipeline: &str) -> Result<Generation> {
+        let name = application_name(pipeline, "begin");
+        let what = format!("begin a generation of pipeline `{pipeline}`");
+        self.with_session(&name, &what, async |session| {
+            exclude_writers(&session, self.keys(pipeline).write).await?;
+            let generation = self.ledger(pipeline).bump(&session).await?;
+            session.batch("commit").await?;
+            Ok(generation)
+        })
+    }
+
+    fn slices(&self, pipeline: &str) -> Result<Vec<Slice>> {
+        let name = application_name(pipeline, "positions");
+        let what = format!("read the positions of pipeline `{pipeline}`");
+        self.with_session(&name, &what, async |session| {
+            self.ledger(pipeline).slices(&session).await
+        })
+    }
+
+    fn create(&self, pipeline: &str, generation: Generation, slices: &[Slice]) -> Result<()> {
+        let name = application_name(pipeline, "positions");
+        let what = format!("store the first positions of pipeline `{pipeline}`");
+        self.with_session(&name, &what, async |session| {
+            let ledger = self.ledger(pipeline);
+            session.batch("begin isolation level read committed").await?;
+            let lock = "select pg_advisory_xact_lock_shared($1)";
+            session.within(session.client.execute(lock, &[&self.keys(pipeline).write])).await?;
+            // Under the lock no generation begins.
+            match ledger.generation(&session).await? {
+                Some(stored) if stored == generation => {}
+                Some(stored) => return Err(ledger.fenced(generation, stored).into()),
+                None => {
+                    let why = format!("pipeline `{pipeline}` has no generation; begin one first");
+                    return Err(Error::internal(why).into());
+                }
+            }
+            ledger.insert(&session, generation, slices).await.map_err(|fault| {
+                if fault.code() == Some(&SqlState::UNIQUE_VIOLATION) {
+                    Error::new(Kind::Sink, format!("a slice is stored already: {fault}")).into()
+                } else {
+                    fault
+                }
+            })?;
+            session.batch("commit").await
+        })
+    }
+
+    fn reposition(&self, pipeline: &str, changes: &[(SliceKey, Option<Offset>)]) -> Result<()> {
+        let name = application_name(pipeline, "positions");
+        let what = format!("move the positions of pipeline `{pipeline}`");
+        self.with_session(&name, &what, async |session| {
+            let keys = self.keys(pipeline);
+            session.batch("begin isolation level read committed").await?;
+            let sql = "select pg_try_advisory_xact_lock($1)";
+            let row = session.within(session.client.query_one(sql, &[&keys.run])).await?;
+            if !row.get::<_, bool>(0) {
+                let holder = holders(&session, keys.run).await?;
+                let holder = holder.first().map(|holder| holder.describe()).unwrap_or_default();
+                return Err(Error::sink(format!(
+                    "pipeline `{pipeline}` is running: its lock is {holder}; stop it first"
+                ))
+                .into());
+            }
+            let ledger = self.ledger(pipeline);
+            for (key, position) in changes {
+                if !ledger.reposition(&session, key, *position).await? {
+                    return Err(
+                        Error::config(format!("pipeline `{pipeline}` has no slice {key}")).into()
+                    );
+                }
+            }
+            session.batch("commit").await
+        })
+    }
+
+    fn writer(&self, context: WriterContext) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(PostgresWriter::new(self.clone(), context)?))
+    }
+}
+
+/// Opens a transaction that holds the write lock alone: all transactions of older generations have
+/// ended. Those that do not end by themselves belong to a dead run of this pipeline, and are ended.
+async fn exclude_writers(session: &Session, key: i64) -> Result<(), Fault> {
+    let started = Instant::now();
+    let mut warned = false;
+    loop {
+        session
+            .batch("begin isolation level read committed; set local lock_timeout = '1s'")
+            .await?;
+        let lock = "select pg_advisory_xact_lock($1)";
+        match session.within(session.client.execute(lock, &[&key])).await {
+            Ok(_) => return Ok(()),
+            Err(fault) if fault.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                session.batch("rollback").await?;
+            }
+            Err(fault) => return Err(fault),
+        }
+        if started.elapsed() > 2 * OLD_TRANSACTIONS {
+            return Err(Fault::Late(2 * OLD_TRANSACTIONS));
+        }
+        let blockers = holders(session, key).await?;
+        if started.elapsed() > OLD_TRANSACTIONS {
+            tracing::warn!("ending {} open transactions of an older run", blockers.len());
+            end_all(session, &[key]).await?;
+        } else if !warned && let Some(first) = blockers.first() {
+            warned = true;
+            tracing::warn!(
+                "waiting for open transactions of an older run; the first is {}",
+                first.describe()
+            );
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A PostgreSQL table as a dataflow names it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::address::Address;
+use super::catalog::Prepared;
+use super::encode::RowEncoder;
+use super::fields::field_names;
+use super::ident::TableName;
+use super::store::PostgresStore;
+use crate::error::{Error, Result};
+use crate::sink::{Encoder, Shape, Sink, Target};
+
+/// A table in PostgreSQL, written by binary COPY; rows and positions share each transaction.
+///
+/// Without a key rows are appended. With one, a row takes the place of the row with its key, and a
+/// tombstone deletes it. Fields of the rows go to the columns of their names; a column that a row
+/// does not name has its default, or keeps its value.
+///
+/// ```
+/// use tidegate::sink::Postgres;
+/// let sink = Postgres::table("sales.orders").key("order_id");
+/// let pairs = Postgres::table(r#""Sales-EU"."Order""#).key(["shop", "number"]);
+/// # let _ = (sink, pairs);
+/// ```
+#[derive(Clone)]
+pub struct Postgres {
+    table: String,
+    key: Vec<String>,
+    delete_when: Option<(String, String)>,
+    name: Option<String>,
+    url: Option<String>,
+    schema: String,
+    time_limit: Duration,
+    retry_for: Duration,
+}
+
+/// The names of a key's columns: one, or several.
+pub trait KeyColumns {
+    /// The names, in the key's order.
+    fn into_names(self) -> Vec<String>;
+}
+
+impl KeyColumns for &str {
+    fn into_names(self) -> Vec<String> {
+        vec![self.into()]
+    }
+}
+
+impl KeyColumns for String {
+    fn into_names(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl<S: Into<String>, const N: usize> KeyColumns for [S; N] {
+    fn into_names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl<S: Into<String> + Clone> KeyColumns for &[S] {
+    fn into_names(self) -> Vec<String> {
+        self.iter().cloned().map(Into::into).collect()
+    }
+}
+
+impl<S: Into<String>> KeyColumns for Vec<S> {
+    fn into_names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+/// What the store needs to know of a table before the run.
+#[derive(Clone, Debug)]
+pub(super) struct Spec {
+    pub table: TableName,
+    pub key: Vec<String>,
+    pub delete_when: Option<(String, String)>,
+    /// The names of the rows' fields, where they are known.
+    pub fields: Option<Vec<String>>,
+}
+
+impl Postgres {
+    /// The table `name` or `schema.name`, case kept; parts with a dot stand in double quotes. Without
+    /// a schema the server's `search_path` decides.
+    pub fn table(name: impl Into<String>) -> Self {
+        Postgres {
+            table: name.into(),
+            key: Vec::new(),
+            delete_when: None,
+            name: None,
+            url: None,
+            schema: "tidegate".into(),
+            time_limit: Duration::from_secs(60),
+            retry_for: Duration::from_secs(5 * 60),
+        }
+    }
+
+    /// The columns by which a row is known, over which the table needs a unique index.
+    #[must_use]
+    pub fn key(mut self, columns: impl KeyColumns) -> Self {
+        self.key = columns.into_names();
+        self
+    }
+
+    /// Rows whose `field` holds this text (of a string, number or boolean) delete their key's row.
+    #[must_use]
+    pub fn delete_when(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
+        self.delete_when = Some((field.into(), value.into()));
+        self
+    }
+
+    /// The name under which positions are stored; the table's unless given. A sink that is renamed
+    /// starts anew.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The database, as a URL or as `key=value` pairs, with libpq's options; `DATABASE_URL` of the
+    /// environment unless given.
+    #[must_use]
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// The schema in which Tidegate keeps positions; `tidegate` unless given. Tables of one database
+    /// share transactions only if they share it.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// How long one statement may take before its connection is given up; 60 s unless given.
+    #[must_use]
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = limit;
+        self
+    }
+
+    /// How long a transaction is repeated while the server is away; 5 minutes unless given.
+    #[must_use]
+    pub fn retry_for(mut self, limit: Duration) -> Self {
+        self.retry_for = limit;
+        self
+    }
+
+    fn store(&self) -> Result<PostgresStore> {
+        let url = match &self.url {
+            Some(url) => url.clone(),
+            None => std::env::var("DATABASE_URL").map_err(|_| {
+                Error::config(format!(
+                    "no database for table `{}`: set DATABASE_URL, or give `Postgres::url`",
+                    self.table
+                ))
+            })?,
+        };
+        let address = Address::parse(&url).map_err(|e| e.at(format!("table `{}`", self.table)))?;
+        if self.schema.is_empty() || self.schema.contains('\0') {
+            return Err(Error::config("the bookkeeping schema has no usable name"));
+        }
+        Ok(PostgresStore::new(address, &self.schema, self.time_limit, self.retry_for))
+    }
+
+    fn spec(&self) -> Result<Spec> {
+        let table = TableName::parse(&self.table)?;
+        if self.delete_when.is_some() && self.key.is_empty() {
+            return Err(Error::config(format!(
+                "table `{}`: `delete_when` needs a `key` to delete by",
+                self.table
+            )));
+        }
+        let mut key = self.key.clone();
+        key.sort_unstable();
+        key.dedup();
+        if key.len() < self.key.len() {
+            return Err(Error::config(format!(
+                "table `{}`: its key names a column twice",
+                self.table
+            )));
+        }
+        Ok(Spec {
+            table,
+            key: self.key.clone(),
+            delete_when: self.delete_when.clone(),
+            fields: None,
+        })
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL holds a password.
+        f.debug_struct("Postgres")
+            .field("table", &self.table)
+            .field("key", &self.key)
+            .field("name", &self.name)
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + 'static> Sink<T> for Postgres {
+    fn target(&self) -> Result<Target> {
+        let store = Arc::new(self.store()?);
+        let mut spec = self.spec()?;
+        spec.fields =
+            field_names::<T>().map(|fields| fields.into_iter().map(|field| field.name).collect());
+        let place = crate::sink::Store::identity(&*store);
+        let how = if self.key.is_empty() {
+            format!("append to `{}` in `{place}`, exactly once", self.table)
+        } else {
+            let key = self.key.join("`, `");
+            format!("put into `{}` by `{key}` in `{place}`, exactly once", self.table)
+        };
+        Ok(Target {
+            name: self.name.clone().unwrap_or_else(|| self.table.clone()),
+            describe: how,
+            store,
+            spec: Arc::new(spec),
+        })
+    }
+
+    fn encoder(&self, shape: &Shape) -> Box<dyn Encoder<T>> {
+        let prepared = Arc::clone(shape)
+            .downcast::<Prepared>()
+            .expect("a sink is handed the shape that its own store prepared");
+        Box::new(RowEncoder::new(Arc::clone(&prepared.table)))
+    }
+}

@@ -1,0 +1,21 @@
+//! The one module with `unsafe`: librdkafka's C functions behind values that are safe to use.
+//!
+//! [`Client`] owns a consumer, its queue and its callbacks; [`Messages`] owns what one call fetched
+//! and lends each [`Message`], whose bytes stay where librdkafka put them. Nothing here decides
+//! anything: what a code means is said by `faults`, what to read by `reader`.
+
+#![allow(unsafe_code)]
+
+mod client;
+mod messages;
+
+pub(super) use client::Client;
+pub(super) use messages::{Message, Messages};
+
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
+
+/// The code that a number from librdkafka stands for. A broker may answer with one that the bindings
+/// do not know, so the number is never read as the enumeration itself where it comes from memory.
+fn code(raw: i32) -> RDKafkaErrorCode {
+    RDKafkaRespErr::try_from(raw).map_or(RDKafkaErrorCode::Unknown, RDKafkaErrorCode::from)
+}
