@@ -1,0 +1,46 @@
+//! `json` and `jsonb`: any serde value, as serde_json prints it.
+
+use serde::Serialize;
+
+use super::fault::{Fault, sqlstate};
+use super::field;
+use super::kind::{Cell, Kind};
+
+/// The version byte in front of a `jsonb` text.
+const JSONB_VERSION: u8 = 1;
+
+/// Writes `value` as JSON; a null at its top is NULL.
+pub(super) fn put<T: Serialize + ?Sized>(
+    cell: Cell,
+    value: &T,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    if cell.kind == Kind::Jsonb {
+        out.push(JSONB_VERSION);
+    }
+    let text = out.len();
+    serde_json::to_writer(&mut *out, value).map_err(serde::ser::Error::custom)?;
+    if &out[text..] == b"null" {
+        out.truncate(start);
+        return super::value::null(cell, out);
+    }
+    if cell.kind == Kind::Jsonb && holds_nul(&out[text..]) {
+        return Err(Fault::new(sqlstate::UNTRANSLATABLE, "a text holds the character NUL"));
+    }
+    field::close(start, out)
+}
+
+/// Whether a JSON text has the escape of NUL, which `jsonb` refuses and `json` keeps.
+fn holds_nul(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some(escape) = rest.iter().position(|b| *b == b'\\') {
+        if rest[escape + 1..].starts_with(b"u0000") {
+            return true;
+        }
+        // What a backslash escapes is not itself the begin of an escape.
+        rest = &rest[escape + 2..];
+    }
+    false
+}
