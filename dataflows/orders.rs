@@ -31,9 +31,6 @@ pub fn orders(engine: Engine<'_>) -> Result<()> {
     let source = Kafka::topic(engine.param_or("topic", "orders"), Json::<Order>::new());
     let valid = Postgres::table(engine.param_or("table", "valid_orders")).key("order_id");
 
-    engine
-        .dataframe(source)
-        .filter(|order| order.status != "removed")
-        .sink(valid);
+    engine.dataframe(source).filter(|order| order.status != "removed").sink(valid);
     Ok(())
 }

@@ -168,11 +168,7 @@ impl Pipeline {
     }
 
     /// As [`run`](Self::run), and calls `started` with the figures of this process once it reads.
-    pub fn watched(
-        &self,
-        options: &Options,
-        started: impl FnOnce(Arc<Stats>),
-    ) -> Result<Summary> {
+    pub fn watched(&self, options: &Options, started: impl FnOnce(Arc<Stats>)) -> Result<Summary> {
         let from = Instant::now();
         let stopped = Summary { counters: Counters::default(), elapsed: Duration::ZERO };
         let Joined::Mesh(mut mesh) = Mesh::connect(&options.flags, &self.name, &options.stop)?
@@ -186,11 +182,8 @@ impl Pipeline {
         let mut locks = Vec::new();
         let agreed = agree(&mut mesh, digest, &options.stop, |waiting| {
             let prepared = prepared.as_mut().expect("all processes agreed on a plan");
-            let standby = Standby {
-                take_over: options.take_over,
-                every: Duration::from_secs(1),
-                waiting,
-            };
+            let standby =
+                Standby { take_over: options.take_over, every: Duration::from_secs(1), waiting };
             for store in &prepared.stores {
                 locks.push(store.store.lock(&self.name, &standby)?);
             }
@@ -347,8 +340,8 @@ impl Keeper {
             }
         };
         let thread = std::thread::Builder::new().name("locks".to_owned()).spawn(watch);
-        let thread = thread
-            .map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
+        let thread =
+            thread.map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
         Ok(Keeper { over: Some(over), thread: Some(thread) })
     }
 }

@@ -45,7 +45,8 @@ pub(super) fn check(entries: &Entries, args: &CheckArgs) -> Result<()> {
     for sink in &prepared.plan.sinks {
         say(&describe_sink(&prepared, sink));
         let columns = prepared.columns(sink.id);
-        let key: Vec<_> = columns.iter().filter(|c| c.key).map(|c| format!("`{}`", c.name)).collect();
+        let key: Vec<_> =
+            columns.iter().filter(|c| c.key).map(|c| format!("`{}`", c.name)).collect();
         let spread: usize = sink.sources.iter().map(|id| partitions[usize::from(id.0)]).sum();
         if !key.is_empty() && spread > 1 {
             warnings.push(format!(
@@ -92,12 +93,7 @@ fn describe_source(
     let mut table = Table::new(["partition", "first", "end", "worker"]);
     for (partition, Bounds { first, end }) in &bounds {
         let worker = source.id.reader(*partition, workers);
-        table.row([
-            partition.to_string(),
-            first.to_string(),
-            end.to_string(),
-            worker.to_string(),
-        ]);
+        table.row([partition.to_string(), first.to_string(), end.to_string(), worker.to_string()]);
     }
     Ok((bounds, format!("{about}\n{table}")))
 }

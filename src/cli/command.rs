@@ -63,7 +63,9 @@ pub(super) enum Command {
 
 /// Reads the arguments; `None` where help or the version was asked for, and printed.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>> {
-    let parsed = command().try_get_matches_from(args).and_then(|matches| Program::from_arg_matches(&matches));
+    let parsed = command()
+        .try_get_matches_from(args)
+        .and_then(|matches| Program::from_arg_matches(&matches));
     match parsed {
         Ok(program) => Ok(Some(program.command)),
         Err(error) => match error.kind() {
@@ -78,7 +80,8 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<C
 
 /// All commands. Help is `--help` only, since `-h` names the hostfile of a cluster.
 fn command() -> clap::Command {
-    let help = Arg::new("help").long("help").global(true).action(ArgAction::Help).help("Print help");
+    let help =
+        Arg::new("help").long("help").global(true).action(ArgAction::Help).help("Print help");
     Program::command()
         .arg(help)
         .disable_help_flag(true)
@@ -90,14 +93,12 @@ fn command() -> clap::Command {
 fn sentence(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let mut parts = text.split("\n\n").map(|part| {
-        part.split_whitespace().collect::<Vec<_>>().join(" ")
-    });
+    let mut parts =
+        text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
     let wrong = parts.next().unwrap_or_default();
     let usage = parts.find_map(|part| part.strip_prefix("Usage: ").map(str::to_owned));
     let words = usage.as_deref().unwrap_or("tidegate").split(' ');
-    let command: Vec<_> =
-        words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();
+    let command: Vec<_> = words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();
     format!("{wrong}; see `{} --help`", command.join(" "))
 }
 
@@ -121,7 +122,10 @@ mod tests {
                 "tidegate run orders --wrokers 2",
                 "unexpected argument '--wrokers' found; see `tidegate run --help`",
             ),
-            ("tidegate run", "the following required arguments were not provided: <DATAFLOW>; see `tidegate run --help`"),
+            (
+                "tidegate run",
+                "the following required arguments were not provided: <DATAFLOW>; see `tidegate run --help`",
+            ),
             ("tidegate rnu", "unrecognized subcommand 'rnu'; see `tidegate --help`"),
         ] {
             let error = parse_line(line).err().expect(line);
@@ -132,7 +136,8 @@ mod tests {
 
     #[test]
     fn the_hostfile_keeps_its_letter() {
-        let Ok(Some(Command::Run(_))) = parse_line("tidegate run orders -n 2 -p 1 -h hosts.txt") else {
+        let Ok(Some(Command::Run(_))) = parse_line("tidegate run orders -n 2 -p 1 -h hosts.txt")
+        else {
             panic!("-h names the hostfile")
         };
     }

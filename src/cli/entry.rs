@@ -81,10 +81,9 @@ impl Entries {
             let known: Vec<_> = self.0.iter().map(|entry| format!("`{}`", entry.name)).collect();
             match known.as_slice() {
                 [] => usage(format!("there is no dataflow `{name}`: this program has none")),
-                known => usage(format!(
-                    "there is no dataflow `{name}`; there is {}",
-                    known.join(", ")
-                )),
+                known => {
+                    usage(format!("there is no dataflow `{name}`; there is {}", known.join(", ")))
+                }
             }
         })
     }

@@ -52,11 +52,13 @@ use std::process::ExitCode;
 
 use self::command::Command;
 use self::entry::Entries;
+use crate::cluster::panic;
 use crate::error::{Error, Kind, Result};
 
 /// Runs the command that the program's arguments name, for these dataflows. For a program's `main`:
 /// it sets up logging.
 pub fn main(entries: impl IntoIterator<Item = Entry>) -> ExitCode {
+    panic::install_panic_hook();
     exit(run_from(std::env::args_os(), entries.into_iter().collect()))
 }
 
@@ -81,7 +83,8 @@ fn exit(result: Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             progress::suspended(|| output::complain(&error));
-            ExitCode::from(error.kind().exit_code())
+            // Not by returning: a run that failed may have left threads behind.
+            panic::exit(error.kind().exit_code())
         }
     }
 }

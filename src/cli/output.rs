@@ -46,14 +46,18 @@ impl Display for Table {
             self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
         };
         let numeric = |column: usize| {
-            self.rows.iter().skip(1).all(|row| row[column] == "-" || row[column].parse::<f64>().is_ok())
+            self.rows
+                .iter()
+                .skip(1)
+                .all(|row| row[column] == "-" || row[column].parse::<f64>().is_ok())
         };
         let columns: Vec<_> = (0..columns).map(|column| (width(column), numeric(column))).collect();
         for row in &self.rows {
             let mut line = String::new();
             for (cell, (width, numeric)) in row.iter().zip(&columns) {
                 line += "  ";
-                line += &if *numeric { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+                line +=
+                    &if *numeric { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
             }
             writeln!(f, "{}", line.trim_end())?;
         }

@@ -134,8 +134,7 @@ pub(super) fn positions(entries: &Entries, args: &PositionsArgs) -> Result<()> {
             resolve(&slice.key, *goal, &ends).map(Some)
         })?;
     }
-    let mut table =
-        Table::new(["sink", "source", "partition", "position", "end", "lag"]);
+    let mut table = Table::new(["sink", "source", "partition", "position", "end", "lag"]);
     for store in &stores {
         for slice in stored(&pipeline, &plan, store, args.sink.as_deref())? {
             let SliceKey { sink, source, partition } = slice.key;
@@ -212,7 +211,8 @@ fn ends(plan: &mut Plan) -> Result<Ends> {
 }
 
 fn resolve(key: &SliceKey, goal: Goal, ends: &Ends) -> Result<Offset> {
-    let Some(Bounds { first, end }) = ends.get(&(key.source.clone(), key.partition)).copied() else {
+    let Some(Bounds { first, end }) = ends.get(&(key.source.clone(), key.partition)).copied()
+    else {
         return Err(Error::source(format!(
             "`{}[{}]` is gone; drop its position with `--forget`",
             key.source, key.partition

@@ -133,7 +133,9 @@ impl Sender {
             match waited {
                 Ok(()) => return Ok(self.producer.context().with(|outcome| outcome.delivered)),
                 Err(KafkaError::Flush(Code::OperationTimedOut)) => {}
-                Err(error) => return Err(Error::source(format!("sending failed: {}", said(&error)))),
+                Err(error) => {
+                    return Err(Error::source(format!("sending failed: {}", said(&error))));
+                }
             }
         }
     }
@@ -143,7 +145,8 @@ impl Sender {
         self.producer.context().with(|outcome| match &outcome.first {
             None => Ok(()),
             Some(first) => {
-                let trouble = outcome.trouble.as_ref().map(|t| format!(" ({t})")).unwrap_or_default();
+                let trouble =
+                    outcome.trouble.as_ref().map(|t| format!(" ({t})")).unwrap_or_default();
                 Err(Error::source(format!(
                     "{} records were not delivered to `{}`, {} were: {first}{trouble}",
                     outcome.failed, self.topic, outcome.delivered
@@ -195,7 +198,8 @@ fn partitions(config: &ClientConfig, topic: &str) -> Result<Option<i32>> {
 
 fn create_topic(config: &ClientConfig, topic: &str, partitions: i32) -> Result<i32> {
     let cannot = |why: String| Error::source(format!("topic `{topic}` cannot be created: {why}"));
-    let admin = AdminClient::<DefaultClientContext>::from_config(config).map_err(|e| refused(&e))?;
+    let admin =
+        AdminClient::<DefaultClientContext>::from_config(config).map_err(|e| refused(&e))?;
     let wanted = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
     let options = AdminOptions::new().operation_timeout(Some(LIMIT)).request_timeout(Some(LIMIT));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -233,9 +237,9 @@ fn refused(error: &KafkaError) -> Error {
         KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, _, name, _) => {
             Error::config(format!("the Kafka client has no setting `{name}`; correct its name"))
         }
-        KafkaError::ClientConfig(_, _, name, _) => {
-            Error::config(format!("the Kafka client refuses the value of setting `{name}`; correct it"))
-        }
+        KafkaError::ClientConfig(_, _, name, _) => Error::config(format!(
+            "the Kafka client refuses the value of setting `{name}`; correct it"
+        )),
         KafkaError::ClientCreation(text) => {
             Error::config(format!("the Kafka client does not start: {text}; correct its settings"))
         }

@@ -28,7 +28,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// [`Kind::Internal`]. For the program's `main`; a library must not do this to its user.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
-        if QUIET.get() > 0 {
+        if QUIET.get() > 0 || crate::unwind::is_expected() {
             return;
         }
         let (kind, sentence) = verdict(info);

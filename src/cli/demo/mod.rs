@@ -58,12 +58,14 @@ fn threads(text: &str) -> Result<usize, String> {
 }
 
 pub(super) fn demo(entries: &Entries, args: &DemoArgs) -> Result<()> {
-    let entry = entries
-        .get(DATAFLOW)
-        .map_err(|_| Error::config("the demo needs the dataflow `orders`, which only the program `tidegate` has"))?;
+    let entry = entries.get(DATAFLOW).map_err(|_| {
+        Error::config("the demo needs the dataflow `orders`, which only the program `tidegate` has")
+    })?;
     let broker = if args.kafka {
         let brokers = args.connect.brokers().ok_or_else(|| {
-            Error::config("no Kafka brokers are given; set `TIDEGATE_BROKERS`, or leave --kafka out")
+            Error::config(
+                "no Kafka brokers are given; set `TIDEGATE_BROKERS`, or leave --kafka out",
+            )
         })?;
         Broker::external(brokers)
     } else {
@@ -121,8 +123,10 @@ fn produce(args: &DemoArgs, broker: &Broker) -> Result<Model> {
         config.set(name, value);
     }
     let mut sender = Sender::open(&config, broker.topic(), Some(broker.partitions()))?;
-    let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {human_pos}/{human_len} produced")
-        .expect("the template is well-formed");
+    let style = ProgressStyle::with_template(
+        "{elapsed_precise} [{bar:30}] {human_pos}/{human_len} produced",
+    )
+    .expect("the template is well-formed");
     let shown = Shown::new(ProgressBar::new(args.orders).with_style(style));
     let (mut model, mut text) = (Model::default(), String::new());
     for order in Sample::new(args.orders) {
@@ -206,7 +210,8 @@ fn report(
     }
     let kafka = if args.kafka { "" } else { " --kafka" };
     let seconds = summary.elapsed.as_secs_f64();
-    let name = (args.schema != DATAFLOW).then(|| format!(" --name {}", args.schema)).unwrap_or_default();
+    let name =
+        (args.schema != DATAFLOW).then(|| format!(" --name {}", args.schema)).unwrap_or_default();
     let again = if args.kafka {
         format!(
             "\n  tidegate positions {DATAFLOW}{name} --param topic={} --param table={table}",

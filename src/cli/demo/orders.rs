@@ -19,8 +19,18 @@ pub(super) struct Order {
 const STATUS: [&str; 4] = ["created", "paid", "shipped", "delivered"];
 const CURRENCY: [&str; 4] = ["EUR", "USD", "GBP", "CHF"];
 const NAMES: [&str; 12] = [
-    "Ada", "Barbara", "Edsger", "Frances", "Grace", "Hedy", "Jean", "Katherine", "Leslie", "Margaret",
-    "Niklaus", "Radia",
+    "Ada",
+    "Barbara",
+    "Edsger",
+    "Frances",
+    "Grace",
+    "Hedy",
+    "Jean",
+    "Katherine",
+    "Leslie",
+    "Margaret",
+    "Niklaus",
+    "Radia",
 ];
 
 /// 2026-01-01T00:00:00Z, when the first order was made.

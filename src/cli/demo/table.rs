@@ -44,7 +44,8 @@ impl Target {
         let url = std::env::var("DATABASE_URL")
             .map_err(|_| Error::config("no database is given; set `DATABASE_URL`"))?;
         let mut client = connect(&url, "tidegate demo")?;
-        let mark = "select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = $1";
+        let mark =
+            "select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = $1";
         let found = client.query_opt(mark, &[&schema]).map_err(|error| failed(&error))?;
         if let Some(row) = found
             && row.get::<_, Option<String>>(0).as_deref() != Some(MARK)
@@ -70,7 +71,8 @@ impl Target {
                  )"
             ))
             .map_err(|error| failed(&error))?;
-        let plain = schema.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        let plain =
+            schema.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         let table = if plain { format!("{schema}.valid_orders") } else { table };
         Ok(Target { client, table })
     }
