@@ -288,7 +288,7 @@ impl Pipeline {
             let work = std::panic::AssertUnwindSafe(|| engine::work(worker, &dataflow, &shared));
             if let Err(panic) = std::panic::catch_unwind(work) {
                 // timely would leave the other workers running for ever.
-                let message = unwind::message(panic.as_ref());
+                let message = unwind::message(&*panic);
                 shared.abort.raise(Error::internal(format!("a worker panicked: {message}")));
                 engine::abandon(worker);
             }

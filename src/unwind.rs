@@ -19,11 +19,11 @@ pub(crate) fn catch<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     let outer = EXPECTED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(call));
     EXPECTED.set(outer);
-    result.map_err(|panic| message(panic.as_ref()))
+    result.map_err(|panic| message(&*panic))
 }
 
 /// What a panic said.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn message(panic: &dyn Any) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),

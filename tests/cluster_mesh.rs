@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -62,13 +63,21 @@ impl Cluster {
     }
 }
 
-/// Below the range that the system gives to outgoing connections.
+/// Below the range that the system gives to outgoing connections, in a block of ports that this run of
+/// the tests holds by its first port: two runs at once must not meet.
 fn free_address() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    static BLOCK: OnceLock<(u16, TcpListener)> = OnceLock::new();
+    let (block, _) = BLOCK.get_or_init(|| {
+        let mut blocks = (0..200).map(|block| 11_000 + block * 100);
+        let held =
+            blocks.find_map(|port| Some((port, TcpListener::bind(("127.0.0.1", port)).ok()?)));
+        held.expect("a block of free ports")
+    });
     loop {
         let offset = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 12_000 + (std::process::id() as u16 % 1000) * 16 + offset;
-        let address = format!("127.0.0.1:{port}");
+        assert!(offset < 100, "the block of ports is used up");
+        let address = format!("127.0.0.1:{}", block + offset);
         if TcpListener::bind(&address).is_ok() {
             return address;
         }

@@ -4,31 +4,25 @@
 //! never moves again. So the program ends at the first panic, before anything unwinds. A panic of
 //! timely's communication threads is how timely says that a socket broke: another process is lost.
 
-use std::any::Any;
-use std::cell::Cell;
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::panic::PanicHookInfo;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::Kind;
-
-thread_local! {
-    /// How many [`quiet`] calls the thread is inside of.
-    static QUIET: Cell<u32> = const { Cell::new(0) };
-}
+use crate::unwind;
 
 /// Whether the program is ending; the first reason decides the exit code.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Makes any panic outside [`quiet`] end the program, with one line on standard error.
+/// Makes any panic outside users' closures end the program, with one line on standard error.
 ///
 /// The exit code is that of [`Kind::Peer`] for a panic inside timely's communication, else that of
 /// [`Kind::Internal`]. For the program's `main`; a library must not do this to its user.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
-        if QUIET.get() > 0 || crate::unwind::is_expected() {
+        if unwind::is_expected() {
             return;
         }
         let (kind, sentence) = verdict(info);
@@ -42,35 +36,6 @@ pub fn install_panic_hook() {
 /// aborts after two seconds. A panic from now on changes nothing.
 pub fn exit(code: u8) -> ! {
     end(code, None)
-}
-
-/// Runs `body` so that the hook stays silent for a panic inside; whoever calls this also catches it.
-///
-/// ```
-/// use tidegate::cluster::panic::quiet;
-/// assert!(quiet(|| std::panic::catch_unwind(|| panic!("a user's mistake"))).is_err());
-/// ```
-pub fn quiet<R>(body: impl FnOnce() -> R) -> R {
-    struct Guard;
-    impl Drop for Guard {
-        fn drop(&mut self) {
-            QUIET.set(QUIET.get() - 1);
-        }
-    }
-    QUIET.set(QUIET.get() + 1);
-    let _guard = Guard;
-    body()
-}
-
-/// Runs a user's closure; a panic becomes its message.
-///
-/// ```
-/// use tidegate::cluster::panic::catch;
-/// assert_eq!(catch(|| 6 * 7), Ok(42));
-/// assert_eq!(catch(|| panic!("no {}", "price")), Err::<(), _>("no price".to_owned()));
-/// ```
-pub fn catch<R>(body: impl FnOnce() -> R) -> Result<R, String> {
-    quiet(|| catch_unwind(AssertUnwindSafe(body))).map_err(|payload| message(&*payload).to_owned())
 }
 
 fn end(code: u8, sentence: Option<&str>) -> ! {
@@ -98,7 +63,7 @@ fn verdict(info: &PanicHookInfo<'_>) -> (Kind, String) {
         let sentence = "lost a process of the cluster; restart all of them together";
         return (Kind::Peer, sentence.to_owned());
     }
-    let mut sentence = message(info.payload()).split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut sentence = unwind::message(info.payload()).split_whitespace().collect::<Vec<_>>().join(" ");
     if let (Some(location), Some(name)) = (location, Path::new(file).file_name()) {
         let (name, line) = (name.to_string_lossy(), location.line());
         sentence.push_str(&format!(" (internal error at {name}:{line})"));
@@ -106,16 +71,12 @@ fn verdict(info: &PanicHookInfo<'_>) -> (Kind, String) {
     (Kind::Internal, sentence)
 }
 
-fn message(payload: &dyn Any) -> &str {
-    let text = payload.downcast_ref::<&'static str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Output};
 
     use super::*;
+    use crate::unwind::catch;
 
     const CASE: &str = "TIDEGATE_TEST_PANIC";
 

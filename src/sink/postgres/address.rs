@@ -56,11 +56,6 @@ impl Address {
         let identity = identity(&config);
         Ok(Address { config, tls, identity })
     }
-
-    /// The database's name.
-    pub fn database(&self) -> &str {
-        self.config.get_dbname().or(self.config.get_user()).unwrap_or("its default database")
-    }
 }
 
 fn identity(config: &Config) -> String {

@@ -111,8 +111,10 @@ async fn relation(
         let alike = "select format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c
                        join pg_catalog.pg_namespace n on n.oid = c.relnamespace
                       where lower(c.relname) = lower($1) and c.relkind in ('r', 'p', 'f', 'v')
+                        and ($2::text is null or lower(n.nspname) = lower($2))
                       order by 1 limit 3";
-        let alike = session.within(session.client.query(alike, &[&name.name])).await?;
+        let alike =
+            session.within(session.client.query(alike, &[&name.name, &name.schema])).await?;
         if alike.is_empty() {
             sentence.push_str("; create it first");
         } else {

@@ -122,10 +122,10 @@ impl Session {
             abort: patience.abort.clone(),
         };
         let attempts = address.tls.attempts()?;
-        let mut last = Fault::Late(whole.limit);
-        for (index, mode) in attempts.iter().enumerate() {
+        let mut first = None;
+        for mode in attempts {
             config.ssl_mode(*mode);
-            match whole.within(config.connect(connector.clone())).await {
+            let fault = match whole.within(config.connect(connector.clone())).await {
                 Ok((client, connection)) => {
                     let connection = tokio::spawn(async move {
                         // Its end shows in the calls.
@@ -136,26 +136,23 @@ impl Session {
                     let backend = settle(&client, &patience).await?;
                     return Ok(Session { client, patience, backend, connection });
                 }
-                Err(fault) => {
-                    // The other way helps only where this way was refused, not where nobody answers.
-                    let other_way = match &fault {
-                        Fault::Server(error) => {
-                            error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
-                                || error.to_string().contains("TLS")
-                        }
-                        _ => false,
-                    };
-                    let reported = index > 0 && !other_way;
-                    if index == 0 || !reported {
-                        last = fault;
-                    }
-                    if !other_way {
-                        break;
-                    }
+                Err(fault) => fault,
+            };
+            // The other way helps only where this way was refused, not where nobody answers.
+            let refused = match &fault {
+                Fault::Server(error) => {
+                    // The library has no other sign of a handshake that failed.
+                    error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+                        || error.to_string().contains("TLS")
                 }
+                _ => false,
+            };
+            first.get_or_insert(fault);
+            if !refused {
+                break;
             }
         }
-        Err(last)
+        Err(first.unwrap_or(Fault::Late(whole.limit)))
     }
 
     /// Waits for `call` within the session's limit.

@@ -21,6 +21,11 @@ pub(super) struct PostgresLock {
     pipeline: String,
     keys: LockKeys,
     limit: Duration,
+    retry_for: Duration,
+    /// Our own process whose connection was lost: it may hold the lock still.
+    ghost: Option<Backend>,
+    /// Since when nobody answers whether the lock is held.
+    lost: Option<Instant>,
 }
 
 impl PostgresLock {
@@ -29,7 +34,7 @@ impl PostgresLock {
         address: Address,
         pipeline: &str,
         keys: LockKeys,
-        limit: Duration,
+        (limit, retry_for): (Duration, Duration),
         standby: &Standby,
     ) -> Result<Self> {
         let mut lock = PostgresLock {
@@ -39,6 +44,9 @@ impl PostgresLock {
             pipeline: pipeline.into(),
             keys,
             limit,
+            retry_for,
+            ghost: None,
+            lost: None,
         };
         let what = format!("lock pipeline `{pipeline}` in `{}`", lock.address.identity);
         let started = Instant::now();
@@ -56,7 +64,7 @@ impl PostgresLock {
                 }
                 Ok(Some(holder)) => holder,
                 Err(fault) if fault.is_retryable() => {
-                    lock.session = None;
+                    lock.disconnect();
                     format!("`{}` does not answer: {fault}", lock.address.identity)
                 }
                 Err(fault) => return Err(fault.during(&what)),
@@ -69,9 +77,23 @@ impl PostgresLock {
     fn connect(&mut self) -> Result<(), Fault> {
         let name = application_name(&self.pipeline, "lock");
         let patience = Patience::of(self.limit);
-        let session = self.runtime.block_on(Session::open(&self.address, &name, patience))?;
+        let session = self.runtime.block_on(async {
+            let session = Session::open(&self.address, &name, patience).await?;
+            if let Some(ghost) = &self.ghost {
+                session.end(ghost).await?;
+            }
+            Ok::<_, Fault>(session)
+        })?;
+        self.ghost = None;
         self.session = Some(session);
         Ok(())
+    }
+
+    /// Forgets the connection; the next one ends its process, if it still runs.
+    fn disconnect(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.ghost = Some(session.backend);
+        }
     }
 
     /// Takes the lock, or says who holds it, after having ended them if so asked.
@@ -116,10 +138,11 @@ impl Lock for PostgresLock {
                 ),
             }
         }
-        self.session = None;
+        self.disconnect();
         match self.attempt(false) {
             Ok(None) => {
                 tracing::info!(pipeline = %self.pipeline, "the run's lock was taken again");
+                self.lost = None;
                 Ok(())
             }
             Ok(Some(holder)) => Err(Error::new(
@@ -127,6 +150,12 @@ impl Lock for PostgresLock {
                 format!("pipeline `{}` was taken over: its lock is {holder}", self.pipeline),
             )),
             Err(fault) => {
+                self.disconnect();
+                // Nothing commits meanwhile either, and the positions guard what commits later.
+                let since = *self.lost.get_or_insert_with(Instant::now);
+                if fault.is_retryable() && since.elapsed() < self.retry_for {
+                    return Ok(());
+                }
                 Err(fault.during(format!("check the lock of pipeline `{}`", self.pipeline)))
             }
         }

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
@@ -88,12 +89,11 @@ impl fmt::Display for Fault {
 fn server_sentence(error: &tokio_postgres::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(db) = error.as_db_error() else {
         // The outermost says "error connecting to server", the innermost why.
-        let cause = innermost(error).to_string();
-        write!(f, "{cause}")?;
-        if cause.contains("refused") {
-            f.write_str("; is the server up?")?;
-        }
-        return Ok(());
+        let cause = innermost(error);
+        return match cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+            Some(kind @ ErrorKind::ConnectionRefused) => write!(f, "{kind}; is the server up?"),
+            _ => write!(f, "{cause}"),
+        };
     };
     f.write_str(db.message())?;
     if let Some(detail) = db.detail() {

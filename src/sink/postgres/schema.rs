@@ -17,7 +17,7 @@ const VERSION: i32 = 1;
 /// What brings the schema from the version before to each version.
 const MIGRATIONS: [&str; VERSION as usize] = ["\
 create table if not exists @.version (
-    only boolean primary key default true check (only),
+    one boolean primary key default true check (one),
     version integer not null
 );
 create table if not exists @.pipelines (
@@ -67,7 +67,7 @@ fn upgrade_sql(schema: &str, from: i32) -> String {
     let _ = write!(
         sql,
         "insert into {quoted}.version (version) values ({VERSION})\n    \
-         on conflict (only) do update set version = excluded.version;\n"
+         on conflict (one) do update set version = excluded.version;\n"
     );
     sql
 }

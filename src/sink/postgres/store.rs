@@ -114,14 +114,15 @@ impl Store for PostgresStore {
     fn lock(&self, pipeline: &str, standby: &Standby) -> Result<Box<dyn Lock>> {
         let keys = self.keys(pipeline);
         let address = self.address.clone();
-        Ok(Box::new(PostgresLock::take(address, pipeline, keys, self.time_limit, standby)?))
+        let limits = (self.time_limit, self.retry_for);
+        Ok(Box::new(PostgresLock::take(address, pipeline, keys, limits, standby)?))
     }
 
     fn begin(&self, pipeline: &str) -> Result<Generation> {
         let name = application_name(pipeline, "begin");
         let what = format!("begin a generation of pipeline `{pipeline}`");
         self.with_session(&name, &what, async |session| {
-            exclude_writers(&session, self.keys(pipeline).write).await?;
+            exclude_writers(&session, self.keys(pipeline).write, OLD_TRANSACTIONS).await?;
             let generation = self.ledger(pipeline).bump(&session).await?;
             session.batch("commit").await?;
             Ok(generation)
@@ -198,8 +199,12 @@ impl Store for PostgresStore {
 }
 
 /// Opens a transaction that holds the write lock alone: all transactions of older generations have
-/// ended. Those that do not end by themselves belong to a dead run of this pipeline, and are ended.
-async fn exclude_writers(session: &Session, key: i64) -> Result<(), Fault> {
+/// ended. Those that do not within `patience` belong to a dead run of this pipeline, and are ended.
+pub(super) async fn exclude_writers(
+    session: &Session,
+    key: i64,
+    patience: Duration,
+) -> Result<(), Fault> {
     let started = Instant::now();
     let mut warned = false;
     loop {
@@ -214,11 +219,11 @@ async fn exclude_writers(session: &Session, key: i64) -> Result<(), Fault> {
             }
             Err(fault) => return Err(fault),
         }
-        if started.elapsed() > 2 * OLD_TRANSACTIONS {
-            return Err(Fault::Late(2 * OLD_TRANSACTIONS));
+        if started.elapsed() > patience + OLD_TRANSACTIONS {
+            return Err(Fault::Late(patience + OLD_TRANSACTIONS));
         }
         let blockers = holders(session, key).await?;
-        if started.elapsed() > OLD_TRANSACTIONS {
+        if started.elapsed() > patience {
             tracing::warn!("ending {} open transactions of an older run", blockers.len());
             end_all(session, &[key]).await?;
         } else if !warned && let Some(first) = blockers.first() {

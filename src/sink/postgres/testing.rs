@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::ident::quote;
 use super::rows::{Entry, Rows};
 use super::table::{Column, Table};
 use crate::record::{At, Lane, Offset, Partition, SourceId};
@@ -34,13 +35,12 @@ impl Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique =
             format!("{test}_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let place = Place {
+        let mut place = Place {
             tables: format!("t_{unique}"),
             books: format!("tg_{unique}"),
             client: client(),
         };
-        let mut place = place;
-        place.execute(&format!("create schema \"{}\"", place.tables));
+        place.execute("create schema @");
         place
     }
 
@@ -58,8 +58,7 @@ impl Place {
     }
 
     fn resolve(&self, sql: &str) -> String {
-        sql.replace('@', &format!("\"{}\"", self.tables))
-            .replace('#', &format!("\"{}\"", self.books))
+        sql.replace('@', &quote(&self.tables)).replace('#', &quote(&self.books))
     }
 }
 

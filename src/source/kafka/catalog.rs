@@ -63,7 +63,7 @@ impl TopicCatalog {
                 return Err(faults::error(code, &code.to_string(), &self.connection));
             }
             if elapsed >= LIMIT {
-                return Err(faults::unreachable(&self.connection, client, LIMIT));
+                return Err(faults::unreachable(&self.connection, client, code, LIMIT));
             }
             thread::sleep(Duration::from_millis(50).min(LIMIT - elapsed));
         }

@@ -147,6 +147,9 @@ fn defaults(wanted: &Wanted<'_>, pipeline: &str) -> BTreeMap<String, String> {
         ("reconnect.backoff.max.ms", "2000"),
         ("socket.keepalive.enable", "true"),
         ("topic.metadata.refresh.interval.ms", "60000"),
+        // No group is joined, so this only bounds how long a commit waits for a coordinator, and how
+        // long librdkafka 2.12 spins on a core when it is closed while a commit waits for one.
+        ("session.timeout.ms", "2000"),
         ("log.connection.close", "false"),
         // Telemetry is sent while a client is closed, which would make closing wait for the network.
         ("enable.metrics.push", "false"),

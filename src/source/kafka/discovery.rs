@@ -1,4 +1,4 @@
-//! Looks for new partitions while the run goes on.
+//! Looks for new partitions while the run goes on, and whether the topic is still there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rdkafka::topic_partition_list::Offset as Raw;
+use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::catalog::offsets;
 use super::config::Connection;
+use super::faults;
 use super::ffi::Client;
 use crate::error::{Error, Result};
 use crate::record::{Offset, Partition};
@@ -22,12 +24,24 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// A bound for what is found in one go; the rest is found the next time.
 const FOUND: usize = 256;
 
+/// How often in a row a topic must be missing until it is believed: a broker that just started may
+/// not know it yet.
+const MISSING: u32 = 3;
+
+/// What was found.
+pub(super) enum Found {
+    /// A partition that is new, and where it begins.
+    Partition(Partition, Offset),
+    /// The topic is gone.
+    Gone(Code),
+}
+
 /// A thread that asks for the topic's partitions at an interval and announces those that are new and
-/// this worker's, each with its beginning. It ends within a second or so of being stopped.
+/// this worker's, each with its beginning, or that the topic is gone. It ends within a second or so of being stopped.
 pub(super) struct Discovery {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    found: Receiver<(Partition, Offset)>,
+    found: Receiver<Found>,
 }
 
 impl Discovery {
@@ -46,6 +60,7 @@ impl Discovery {
             assignment: assignment.clone(),
             known: assignment.starts.keys().copied().collect(),
             announce,
+            missing: 0,
             stop: stop.clone(),
         };
         let every = every.max(Duration::from_millis(10));
@@ -56,8 +71,8 @@ impl Discovery {
         Ok(Discovery { stop, thread: Some(thread), found })
     }
 
-    /// A partition that was found, if any.
-    pub(super) fn next(&self) -> Option<(Partition, Offset)> {
+    /// What was found, if anything.
+    pub(super) fn next(&self) -> Option<Found> {
         self.found.try_recv().ok()
     }
 
@@ -81,7 +96,8 @@ struct Search {
     connection: Connection,
     assignment: Assignment,
     known: BTreeSet<Partition>,
-    announce: Sender<(Partition, Offset)>,
+    announce: Sender<Found>,
+    missing: u32,
     stop: Arc<AtomicBool>,
 }
 
@@ -95,9 +111,20 @@ impl Search {
         }
     }
 
-    /// Looks once. What fails is tried again at the next interval: the reader reports lasting errors.
+    /// Looks once. What fails is tried again at the next interval.
     fn look(&mut self) {
-        let Ok(ids) = self.client.partitions(&self.connection.name, LIMIT) else { return };
+        let ids = match self.client.partitions(&self.connection.name, LIMIT) {
+            Ok(ids) => ids,
+            Err(code) => {
+                // Anything else comes to the reader too, by its own fetches.
+                self.missing = if faults::is_missing(code) { self.missing + 1 } else { 0 };
+                if self.missing >= MISSING && self.announce.try_send(Found::Gone(code)).is_ok() {
+                    self.assignment.wake.wake();
+                }
+                return;
+            }
+        };
+        self.missing = 0;
         let new: Vec<Partition> = ids
             .into_iter()
             .map(Partition)
@@ -112,7 +139,7 @@ impl Search {
         };
         for (partition, first) in firsts {
             let Some(first) = first else { continue };
-            if self.announce.try_send((partition, first)).is_err() {
+            if self.announce.try_send(Found::Partition(partition, first)).is_err() {
                 break;
             }
             self.known.insert(partition);

@@ -83,19 +83,28 @@ pub(super) fn error(code: Code, text: &str, connection: &Connection) -> Error {
     Error::new(Kind::Source, sentence).because(code)
 }
 
-/// The error for a broker that did not answer within `limit`.
-pub(super) fn unreachable(connection: &Connection, client: &Client, limit: Duration) -> Error {
+/// The error for a broker that did not answer within `limit`; `code` is what the last attempt gave.
+pub(super) fn unreachable(
+    connection: &Connection,
+    client: &Client,
+    code: Code,
+    limit: Duration,
+) -> Error {
     let brokers = &connection.brokers;
     let (cause, advice) = match client.events().last() {
         Some((Code::SSL, text)) => (format!(": {text}"), "check the TLS settings"),
         Some((Code::Resolve, text)) => (format!(": {text}"), "correct the host name"),
         Some((_, text)) => (format!(": {text}"), "check the address, and that the broker runs"),
-        None => (String::new(), "check the address, `security.protocol`, and that the broker runs"),
+        None => (
+            format!(": {code}"),
+            "check the address, `security.protocol`, and that the broker runs",
+        ),
     };
     let seconds = limit.as_secs();
     Error::new(
         Kind::Source,
         format!("Kafka at `{brokers}` does not answer within {seconds} s{cause}; {advice}"),
     )
+    .because(code)
     .retryable(true)
 }

@@ -12,7 +12,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::catalog::offsets;
 use super::config::Connection;
 use super::cover::Cover;
-use super::discovery::Discovery;
+use super::discovery::{Discovery, Found};
 use super::faults;
 use super::ffi::{Client, Message};
 use crate::codec::{Codec, Decoded};
@@ -172,7 +172,11 @@ impl<C: Codec> TopicReader<C> {
 
     /// Begins to read partitions that were found.
     fn welcome(&mut self) -> Result<()> {
-        while let Some((partition, start)) = self.discovery.as_ref().and_then(Discovery::next) {
+        while let Some(found) = self.discovery.as_ref().and_then(Discovery::next) {
+            let (partition, start) = match found {
+                Found::Partition(partition, start) => (partition, start),
+                Found::Gone(code) => return Err(self.fault(code, &code.to_string())),
+            };
             let topic = &self.connection.topic;
             tracing::info!(target: "tidegate::kafka", topic, partition = partition.0,
                 start = start.0, "reading a new partition");

@@ -47,7 +47,8 @@ pub(super) fn put_text(kind: Kind, text: &str, out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// The shortest digits that give the same `double precision` back, laid out as the server does.
+/// The shortest digits that give the same `double precision` back, laid out as the server does; the
+/// server's may differ in the last digit, or have one more.
 pub(super) fn text64(value: f64, out: &mut Vec<u8>) {
     let mut shortest = [0; 32];
     if value.is_finite() {

@@ -48,7 +48,10 @@ pub(super) fn moment(text: &str) -> Result<Moment, Wrong> {
         let time = Some(within_a_day(time, fraction)?);
         let zone = match rest.0 {
             [] => None,
-            [b'Z'] => Some(0),
+            [b'Z'] => {
+                rest.0 = &[];
+                Some(0)
+            }
             _ => rest.zone()?,
         };
         let year = if rest.0.is_empty() && date.0 > 0 { date.0 } else { rest.era(date.0)? };
@@ -145,7 +148,7 @@ impl Rest<'_> {
         let text = &self.0[..=count];
         self.0 = &digits[count..];
         match count {
-            0 => Err(Wrong::Form),
+            0 => Ok(0),
             1..=6 => {
                 let value = text[1..].iter().fold(0, |value, b| value * 10 + i64::from(b - b'0'));
                 Ok(value * [100_000, 10_000, 1000, 100, 10, 1][count - 1])

@@ -28,11 +28,11 @@ pub(super) fn put_text(cell: Cell, text: &str, out: &mut Vec<u8>) -> Result<(), 
             };
             field::four(days.to_be_bytes(), out);
         }
-        kind => {
+        _ => {
             let micros = match moment(text).map_err(wrong)? {
                 Moment::Before => i64::MIN,
                 Moment::After => i64::MAX,
-                Moment::At(civil) => rounded(timestamp(kind, civil, text)?, cell.typmod),
+                Moment::At(civil) => timestamp(cell, civil, text)?,
             };
             field::eight(micros.to_be_bytes(), out);
         }
@@ -62,7 +62,8 @@ fn date(civil: Civil, text: &str) -> Result<i32, Fault> {
 }
 
 #[inline]
-fn timestamp(kind: Kind, civil: Civil, text: &str) -> Result<i64, Fault> {
+fn timestamp(cell: Cell, civil: Civil, text: &str) -> Result<i64, Fault> {
+    let kind = cell.kind;
     let zone = match (kind, civil.zone) {
         (Kind::Timestamp, None) => 0,
         (Kind::Timestamptz, Some(zone)) => zone,
@@ -74,10 +75,12 @@ fn timestamp(kind: Kind, civil: Civil, text: &str) -> Result<i64, Fault> {
         return Err(range());
     }
     let micros = civil.days * DAY + civil.time.unwrap_or(0) - zone * 1_000_000;
-    if !(FIRST_DAY * DAY..TIMESTAMP_END).contains(&micros) {
+    let possible = FIRST_DAY * DAY..TIMESTAMP_END;
+    let kept = rounded(micros, cell.typmod);
+    if !possible.contains(&micros) || !possible.contains(&kept) {
         return Err(range());
     }
-    Ok(micros)
+    Ok(kept)
 }
 
 /// Rounds to the digits that `time(n)` or `timestamp(n)` keeps, half away from zero.

@@ -1,1 +1,11 @@
 //! Claims about the whole, on a real server.
+
+mod catalog;
+mod fencing;
+mod flush;
+mod lock;
+mod model;
+mod outcome;
+mod proxy;
+mod rig;
+mod schema;

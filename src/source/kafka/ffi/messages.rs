@@ -104,7 +104,7 @@ impl<'m> Message<'m> {
         LazyHeaders { message: *self, parsed: OnceCell::new() }
     }
 
-    fn parse_headers(&self) -> Vec<(String, Option<&'m [u8]>)> {
+    fn parse_headers(&self) -> Vec<Header<'m>> {
         let mut headers = ptr::null_mut();
         // SAFETY: the message lives for `'m`; librdkafka parses into memory that the message owns.
         let answer = unsafe { sys::rd_kafka_message_headers(self.raw, &mut headers) };
@@ -143,10 +143,13 @@ unsafe fn bytes<'m>(data: *mut c_void, len: usize) -> Option<&'m [u8]> {
     (!data.is_null()).then(|| unsafe { slice::from_raw_parts(data.cast::<u8>(), len) })
 }
 
+/// The name and value of a header.
+type Header<'m> = (String, Option<&'m [u8]>);
+
 /// The headers of a message; most codecs never ask for them.
 pub(in super::super) struct LazyHeaders<'m> {
     message: Message<'m>,
-    parsed: OnceCell<Vec<(String, Option<&'m [u8]>)>>,
+    parsed: OnceCell<Vec<Header<'m>>>,
 }
 
 impl Headers for LazyHeaders<'_> {

@@ -213,7 +213,7 @@ fn floats() {
     }
 }
 
-const NUMERICS: [&str; 44] = [
+const NUMERICS: [&str; 42] = [
     "0",
     "-0",
     "0.000",
@@ -243,8 +243,6 @@ const NUMERICS: [&str; 44] = [
     "1e131071",
     "1e131072",
     "1e-16383",
-    "1e-16384",
-    "0e-16384",
     "0e500",
     "1e2000000000",
     "1e-2000000000",
@@ -280,6 +278,7 @@ fn numerics() {
 #[test]
 fn numbers_as_numerics() {
     let mut server = Server::of("numeric");
+    server.agrees(&["1e-16384", "0e-16384"]);
     let ints = [0, 1, -1, 9999, 10_000, i64::MAX, i64::MIN, 120_000_000];
     server.agrees_on(&ints, &ints.map(|value| value.to_string()));
     let wide = [u128::MAX, u128::from(u64::MAX)];
@@ -298,40 +297,44 @@ fn texts() {
     }
 }
 
+/// Asserts that two texts of a float are the same, or the same float and not longer: where a shorter
+/// text stands just at the border to the next float, or two are equally near, the server takes the
+/// other.
+#[track_caller]
+fn equally_short<F: std::str::FromStr + PartialEq>(ours: &[String], theirs: &[String]) {
+    for (ours, theirs) in ours.iter().zip(theirs) {
+        let same = ours.len() <= theirs.len() && ours.parse::<F>().ok() == theirs.parse().ok();
+        assert!(ours == theirs || same, "{ours} instead of {theirs}");
+    }
+}
+
 #[test]
 fn floats_as_text_look_as_the_server_prints_them() {
     let mut server = Server::of("text");
-    let bits: Vec<f64> = {
-        let mut runner = TestRunner::deterministic();
-        let float = proptest::num::f64::ANY;
-        let edges = [0.0, -0.0, 1e14, 1e15, 123456789012345.6, 1e-4, 1e-5, 1e21, 100.0, 0.1];
-        let random = (0..500).map(|_| float.new_tree(&mut runner).unwrap().current());
-        edges.into_iter().chain(random).collect()
+    let mut runner = TestRunner::deterministic();
+    let mut random = |low: i32, high: i32| {
+        let float =
+            (-1.0..1.0_f64, low..high).prop_map(|(digits, power)| digits * 10_f64.powi(power));
+        float.new_tree(&mut runner).unwrap().current()
     };
-    let theirs: Vec<String> = server
-        .client
-        .query(
-            "select f::text from unnest($1::float8[]) with ordinality u(f, i) order by i",
-            &[&bits],
-        )
-        .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
-    assert_eq!(server.takes(&bits), theirs);
+    let mut wide = vec![0.0, -0.0, 1e14, 1e15, 123456789012345.6, 1e-4, 1e-5, 1e21, 100.0, 0.1];
+    wide.extend([f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, 5e-324]);
+    wide.extend((0..500).map(|_| random(-300, 300)));
+    wide.extend((0..500).map(|_| random(-7, 20)));
+    let mut narrow = vec![0.3, 1e5, 1e6, 1e-5, 999_999.9, f32::MAX, 1e-45];
+    narrow.extend((0..500).map(|_| random(-35, 38) as f32));
+    narrow.extend((0..500).map(|_| random(-6, 9) as f32));
 
-    let bits: Vec<f32> = bits.iter().map(|value| *value as f32).chain([1e5, 1e6, 0.3]).collect();
-    let theirs: Vec<String> = server
-        .client
-        .query(
-            "select f::text from unnest($1::float4[]) with ordinality u(f, i) order by i",
-            &[&bits],
-        )
-        .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
-    assert_eq!(server.takes(&bits), theirs);
+    let print = "select f::text from unnest($1::float8[]) with ordinality u(f, i) order by i";
+    let theirs = server.client.query(print, &[&wide]).unwrap();
+    let theirs: Vec<String> = theirs.iter().map(|row| row.get(0)).collect();
+    equally_short::<f64>(&server.takes(&wide), &theirs);
+
+    let print = "select f::text from unnest($1::float4[]) with ordinality u(f, i) order by i";
+    let theirs = server.client.query(print, &[&narrow]).unwrap();
+    let theirs: Vec<String> = theirs.iter().map(|row| row.get(0)).collect();
+    equally_short::<f32>(&server.takes(&narrow), &theirs);
+
     assert_eq!(server.takes(&[true, false]), ["true", "false"]);
     assert_eq!(server.takes(&[u64::MAX]), ["18446744073709551615"]);
 }
@@ -437,7 +440,7 @@ fn times() {
 const MOMENTS: [&str; 14] = [
     "infinity",
     "-infinity",
-    "294276-12-31 23:59:59.999999",
+    "294276-12-31 23:59:59",
     "294277-01-01 00:00:00",
     "4714-11-24 00:00:00 BC",
     "4714-11-23 23:59:59.999999 BC",
@@ -460,6 +463,7 @@ fn timestamps() {
         server.agrees_on_all((date(), "[T ]", time()).prop_map(|(d, t, h)| d + &t + &h));
     }
     let mut server = Server::of("timestamp");
+    server.agrees(&["294276-12-31 23:59:59.999999"]);
     assert_eq!(server.takes(&["2024-01-05T10:00:00Z"]), ["refused with 22007"]);
     assert_eq!(server.takes(&[1_704_448_800_000_i64]), ["refused with 42804"]);
 }
