@@ -208,29 +208,30 @@ fn report(
             order.created_at,
         ]);
     }
-    let kafka = if args.kafka { "" } else { " --kafka" };
+    let program = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     let seconds = summary.elapsed.as_secs_f64();
-    let name =
-        (args.schema != DATAFLOW).then(|| format!(" --name {}", args.schema)).unwrap_or_default();
     let again = if args.kafka {
         format!(
-            "\n  tidegate positions {DATAFLOW}{name} --param topic={} --param table={table}",
+            "{program} positions {DATAFLOW} --name {} --param topic={} --param table={table}",
+            args.schema,
             broker.topic()
         )
     } else {
-        format!("\n  scripts/quickstart{kafka}                  the same on a real Kafka broker")
+        "scripts/quickstart --kafka                 the same on a real Kafka broker".to_owned()
     };
     Ok(format!(
         "moved:       {} records in {seconds:.2} s, {} a second, by {} workers\n\
-         filtered:    {} that were `removed`; {} updates found a later one in their transaction\n\
+         filtered:    {} that were `removed`\n\
+         collapsed:   {} that a later one of their order replaced within a transaction\n\
          checked:     {} rows, equal to a sequential model of the same records, row for row\n\
          \n\
          {first}  ...\n\
          \n\
          What next:\n  \
            psql \"$DATABASE_URL\" -c 'select status, count(*) from {table} group by 1'\n  \
-           tidegate list                              the dataflows of this program\n  \
-           dataflows/orders.rs                        the one that ran; add your own beside it{again}\n",
+           {again}\n  \
+           {program} --help\n  \
+           the dataflow that ran is dataflows/orders.rs: add your own beside it\n",
         HumanCount(model.records),
         HumanCount((model.records as f64 / seconds.max(1e-9)) as u64),
         args.threads,
