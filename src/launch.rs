@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Flags;
 use crate::error::{Error, Result};
 use crate::plan::{Plan, SinkPlan, SourcePlan, StorePlan};
 use crate::position::{Counters, Slice, SliceKey, resume};
-use crate::record::{Offset, Partition};
+use crate::record::{Offset, Partition, SourceId};
 use crate::sink::Generation;
 use crate::source::Bounds;
 
@@ -40,6 +41,19 @@ pub struct SourceLaunch {
 }
 
 impl Launch {
+    /// The offsets between the starts and the ends of a bounded run that are this process's to read.
+    pub fn planned(&self, flags: &Flags) -> u64 {
+        let spans = self.sources.iter().enumerate().flat_map(|(index, source)| {
+            let id = SourceId(u16::try_from(index).unwrap_or(u16::MAX));
+            source.ends.iter().flatten().filter_map(move |(partition, end)| {
+                let reader = id.reader(*partition, flags.workers());
+                let start = source.starts.get(partition).copied().unwrap_or(Offset(0));
+                (reader / flags.threads == flags.process).then_some(end.0 - start.0)
+            })
+        });
+        spans.map(|offsets| u64::try_from(offsets).unwrap_or(0)).sum()
+    }
+
     /// All slices of all stores.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         self.stores.iter().flat_map(|store| &store.slices)

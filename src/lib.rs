@@ -1,5 +1,6 @@
 //! Tidegate moves Kafka topics through filters into PostgreSQL, exactly once, at COPY speed.
 
+pub mod cli;
 pub mod cluster;
 pub mod codec;
 mod engine;

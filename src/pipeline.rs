@@ -17,7 +17,7 @@ use crate::plan::{Plan, StorePlan};
 use crate::position::{Counters, Door};
 use crate::record::{Lane, SourceId};
 use crate::run::{Abort, Stats, Stop};
-use crate::sink::{Lock, Pace, Shape, SinkId, Standby};
+use crate::sink::{Column, Lock, Pace, Shape, SinkId, Standby};
 use crate::source::Settings;
 use crate::unwind;
 
@@ -111,6 +111,14 @@ pub struct Prepared {
     shapes: Vec<Shape>,
 }
 
+impl Prepared {
+    /// The columns of a sink, as far as its store knows of any.
+    pub fn columns(&self, sink: SinkId) -> Vec<Column> {
+        let shape = &self.shapes[usize::from(sink.0)];
+        self.plan.sink(sink).target.store.columns(shape)
+    }
+}
+
 impl Pipeline {
     /// `dataflow` under `name`.
     pub fn new(
@@ -134,9 +142,14 @@ impl Pipeline {
         }
     }
 
+    /// Runs the function in plan mode. Nothing is connected.
+    pub fn plan(&self, options: &Options) -> Result<Plan> {
+        engine::plan(&self.dataflow, &self.settings(options), &options.params)
+    }
+
     /// Runs the function in plan mode, connects to the stores, and verifies every target.
     pub fn prepare(&self, options: &Options) -> Result<Prepared> {
-        let plan = engine::plan(&self.dataflow, &self.settings(options), &options.params)?;
+        let plan = self.plan(options)?;
         let stores = plan.stores();
         let mut shapes = BTreeMap::new();
         for store in &stores {
@@ -155,11 +168,7 @@ impl Pipeline {
     }
 
     /// As [`run`](Self::run), and calls `started` with the figures of this process once it reads.
-    pub fn watched(
-        &self,
-        options: &Options,
-        started: impl FnOnce(Arc<Stats>),
-    ) -> Result<Summary> {
+    pub fn watched(&self, options: &Options, started: impl FnOnce(Arc<Stats>)) -> Result<Summary> {
         let from = Instant::now();
         let stopped = Summary { counters: Counters::default(), elapsed: Duration::ZERO };
         let Joined::Mesh(mut mesh) = Mesh::connect(&options.flags, &self.name, &options.stop)?
@@ -173,11 +182,8 @@ impl Pipeline {
         let mut locks = Vec::new();
         let agreed = agree(&mut mesh, digest, &options.stop, |waiting| {
             let prepared = prepared.as_mut().expect("all processes agreed on a plan");
-            let standby = Standby {
-                take_over: options.take_over,
-                every: Duration::from_secs(1),
-                waiting,
-            };
+            let standby =
+                Standby { take_over: options.take_over, every: Duration::from_secs(1), waiting };
             for store in &prepared.stores {
                 locks.push(store.store.lock(&self.name, &standby)?);
             }
@@ -188,6 +194,7 @@ impl Pipeline {
         let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
         let locks = Keeper::start(locks, live.abort.clone())?;
+        live.stats.plan(live.launch.planned(&options.flags));
         started(Arc::clone(&live.stats));
         self.execute(&live, options, mesh)?;
         drop(locks);
@@ -333,8 +340,8 @@ impl Keeper {
             }
         };
         let thread = std::thread::Builder::new().name("locks".to_owned()).spawn(watch);
-        let thread = thread
-            .map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
+        let thread =
+            thread.map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
         Ok(Keeper { over: Some(over), thread: Some(thread) })
     }
 }

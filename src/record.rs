@@ -35,6 +35,14 @@ impl fmt::Display for Offset {
 #[serde(transparent)]
 pub struct SourceId(pub u16);
 
+impl SourceId {
+    /// Which of `workers` reads `partition`: by index, the same in every process. Sources are shifted
+    /// against each other so that small topics do not all fall to the first workers.
+    pub fn reader(self, partition: Partition, workers: usize) -> usize {
+        (usize::from(self.0) + partition.0 as usize) % workers
+    }
+}
+
 /// Where a row comes from: the coordinates of its record, and which of the record's rows it is.
 ///
 /// Ordered by source, partition, offset, ordinal, so rows of one partition sort as they were read.

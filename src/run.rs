@@ -93,6 +93,7 @@ impl Flag {
 pub struct Stats {
     consumed: AtomicU64,
     durable: AtomicU64,
+    planned: AtomicU64,
     stored: Mutex<Counters>,
     standings: Mutex<BTreeMap<Lane, Standing>>,
 }
@@ -117,6 +118,16 @@ impl Stats {
     /// Notes the durable frontier.
     pub(crate) fn durable(&self, epoch: u64) {
         self.durable.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Notes how many offsets this process is going to read in a bounded run.
+    pub(crate) fn plan(&self, offsets: u64) {
+        self.planned.store(offsets, Ordering::Relaxed);
+    }
+
+    /// The offsets that this process is going to read; `None` in a run without an end.
+    pub fn planned(&self) -> Option<u64> {
+        Some(self.planned.load(Ordering::Relaxed)).filter(|planned| *planned > 0)
     }
 
     /// Records read in this run by this process.

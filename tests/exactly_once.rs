@@ -85,7 +85,8 @@ impl Story {
         let table = format!("{}.valid_orders", self.schema);
         let found = rows(&mut self.client, &table);
         let expected = model((0..events).map(Order::event));
-        if let Some((id, order)) = expected.iter().find(|(id, order)| found.get(id) != Some(order)) {
+        if let Some((id, order)) = expected.iter().find(|(id, order)| found.get(id) != Some(order))
+        {
             panic!("order {id} should be {order:?}, but is {:?}", found.get(id));
         }
         assert_eq!(found.len(), expected.len(), "no row too many");
@@ -152,7 +153,8 @@ fn twenty_sigkills_at_random_moments_neither_lose_nor_double_a_row() {
         std::thread::scope(|scope| {
             let (topic, from) = (story.topic.clone(), kill * share);
             scope.spawn(move || {
-                let events = (from..from + share).map(|index| Order::event(index).message(PARTITIONS));
+                let events =
+                    (from..from + share).map(|index| Order::event(index).message(PARTITIONS));
                 common::produce(&topic, events);
             });
             // Every fourth kill may hit the start; the others wait for a first commit.
@@ -183,14 +185,8 @@ fn twenty_sigkills_at_random_moments_neither_lose_nor_double_a_row() {
 #[test]
 fn every_number_of_workers_and_processes_gives_the_same_tables() {
     const ORDERS: u64 = 30_000;
-    let shapes: [(usize, usize, &[&str]); 6] = [
-        (1, 1, &[]),
-        (1, 2, &[]),
-        (1, 4, &[]),
-        (1, 2, &["-z"]),
-        (2, 1, &[]),
-        (2, 2, &["-z"]),
-    ];
+    let shapes: [(usize, usize, &[&str]); 6] =
+        [(1, 1, &[]), (1, 2, &[]), (1, 4, &[]), (1, 2, &["-z"]), (2, 1, &[]), (2, 2, &["-z"])];
     for (processes, workers, more) in shapes {
         let mut story = Story::new("shapes");
         story.produce(0..ORDERS);

@@ -63,7 +63,8 @@ fn verdict(info: &PanicHookInfo<'_>) -> (Kind, String) {
         let sentence = "lost a process of the cluster; restart all of them together";
         return (Kind::Peer, sentence.to_owned());
     }
-    let mut sentence = unwind::message(info.payload()).split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut sentence =
+        unwind::message(info.payload()).split_whitespace().collect::<Vec<_>>().join(" ");
     if let (Some(location), Some(name)) = (location, Path::new(file).file_name()) {
         let (name, line) = (name.to_string_lossy(), location.line());
         sentence.push_str(&format!(" (internal error at {name}:{line})"));

@@ -79,6 +79,17 @@ impl fmt::Debug for Target {
     }
 }
 
+/// A column that a sink writes to, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type, as the store calls it.
+    pub kind: String,
+    /// Whether it belongs to the key.
+    pub key: bool,
+}
+
 /// Turns rows into the form in which they travel to the store.
 pub trait Encoder<T> {
     /// Adds a row, or says why it is refused; a refused row leaves nothing behind.
@@ -226,6 +237,12 @@ pub trait Store: Send + Sync {
     /// Connects, creates or migrates what the store needs for itself, verifies `targets` and returns
     /// a shape for each. Every process calls it.
     fn prepare(&self, targets: &[&Target]) -> Result<Vec<Shape>>;
+
+    /// What it writes to of a sink, for people.
+    fn columns(&self, shape: &Shape) -> Vec<Column> {
+        let _ = shape;
+        Vec::new()
+    }
 
     /// Takes the pipeline's lock, waiting as a standby while another run holds it. Process 0 only.
     fn lock(&self, pipeline: &str, standby: &Standby<'_>) -> Result<Box<dyn Lock>>;

@@ -135,10 +135,9 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Whether `partition` is this worker's to read: by index, the same in every process. Sources
-    /// are shifted against each other so that small topics do not all fall to the first workers.
+    /// Whether `partition` is this worker's to read, by [`SourceId::reader`].
     pub fn owns(&self, partition: Partition) -> bool {
-        (usize::from(self.source.0) + partition.0 as usize) % self.peers == self.worker
+        self.source.reader(partition, self.peers) == self.worker
     }
 
     /// The lane of `partition`.

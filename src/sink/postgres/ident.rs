@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 /// `name` as a quoted identifier.
 ///
 /// A NUL cannot stand in any; [`TableName::parse`] and the settings refuse it.
-pub(super) fn quote(name: &str) -> String {
+pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

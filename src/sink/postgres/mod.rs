@@ -12,6 +12,7 @@
 mod address;
 mod batch;
 mod catalog;
+mod client;
 mod connect;
 mod encode;
 mod fields;
@@ -33,5 +34,7 @@ mod tests;
 mod tls;
 mod writer;
 
+pub(crate) use client::connect;
+pub(crate) use ident::quote;
 pub use schema::schema_sql;
 pub use target::{KeyColumns, Postgres};

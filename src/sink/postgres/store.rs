@@ -19,7 +19,7 @@ use super::writer::PostgresWriter;
 use crate::error::{Error, Kind, Result};
 use crate::position::{Slice, SliceKey};
 use crate::record::Offset;
-use crate::sink::{Generation, Lock, Shape, Standby, Store, Target, Writer, WriterContext};
+use crate::sink::{Column, Generation, Lock, Shape, Standby, Store, Target, Writer, WriterContext};
 
 /// How long `begin` waits for the transactions of the run before, and then for their ends.
 const OLD_TRANSACTIONS: Duration = Duration::from_secs(30);
@@ -98,6 +98,17 @@ impl Store for PostgresStore {
             }
             Ok(shapes)
         })
+    }
+
+    fn columns(&self, shape: &Shape) -> Vec<Column> {
+        let Some(prepared) = shape.downcast_ref::<catalog::Prepared>() else { return Vec::new() };
+        let table = &prepared.table;
+        let column = |(index, column): (usize, &super::table::Column)| Column {
+            name: column.name.clone(),
+            kind: column.type_name.clone(),
+            key: table.key.iter().any(|key| usize::from(*key) == index),
+        };
+        table.columns.iter().enumerate().map(column).collect()
     }
 
     fn lock(&self, pipeline: &str, standby: &Standby) -> Result<Box<dyn Lock>> {

@@ -60,8 +60,7 @@ fn a_lock_that_was_lost_is_taken_again_where_nobody_has_it() {
 fn a_lock_is_free_as_soon_as_it_is_dropped() {
     let rig = Rig::keyed("dropped");
     drop(rig.store.lock(PIPELINE, &standby(false)).expect("lock"));
-    let impatient =
-        Standby { waiting: &|line| Err(Error::internal(line)), ..standby(false) };
+    let impatient = Standby { waiting: &|line| Err(Error::internal(line)), ..standby(false) };
     rig.store.lock(PIPELINE, &impatient).expect("lock");
 }
 

@@ -1,0 +1,67 @@
+//! What several commands take.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+
+use super::entry::Entries;
+use super::units::pair;
+use crate::error::Result;
+use crate::pipeline::{Options, Pipeline};
+
+/// A dataflow, the name of its positions, and what varies by environment.
+#[derive(Args)]
+pub(super) struct DataflowArgs {
+    /// The dataflow, one of `list`.
+    pub dataflow: String,
+
+    /// The pipeline's name, under which positions are stored [default: the dataflow's].
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// A parameter of the dataflow.
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = pair)]
+    pub params: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub kafka: KafkaArgs,
+}
+
+/// How to reach Kafka.
+#[derive(Args)]
+pub(super) struct KafkaArgs {
+    /// The Kafka brokers, `host:port` separated by commas.
+    #[arg(long, value_name = "LIST", env = "TIDEGATE_BROKERS", hide_env_values = true)]
+    pub brokers: Option<String>,
+
+    /// A setting of the Kafka client, by librdkafka's names.
+    #[arg(short = 'X', value_name = "NAME=VALUE", value_parser = pair)]
+    pub client: Vec<(String, String)>,
+}
+
+impl KafkaArgs {
+    /// The brokers; an empty variable is none.
+    pub(super) fn brokers(&self) -> Option<String> {
+        self.brokers.clone().filter(|brokers| !brokers.trim().is_empty())
+    }
+
+    pub(super) fn client(&self) -> BTreeMap<String, String> {
+        self.client.iter().cloned().collect()
+    }
+}
+
+impl DataflowArgs {
+    pub(super) fn pipeline(&self, entries: &Entries) -> Result<Pipeline> {
+        let entry = entries.get(&self.dataflow)?;
+        Ok(entry.pipeline(self.name.as_deref().unwrap_or(&self.dataflow)))
+    }
+
+    pub(super) fn options(&self) -> Options {
+        Options {
+            params: self.params.iter().cloned().collect(),
+            brokers: self.kafka.brokers(),
+            client: self.kafka.client(),
+            ..Options::default()
+        }
+    }
+}

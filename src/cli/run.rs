@@ -1,0 +1,71 @@
+//! `tidegate run`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::args::DataflowArgs;
+use super::entry::Entries;
+use super::output::print;
+use super::progress::Progress;
+use super::signals;
+use super::units::{duration, size};
+use crate::cluster::Flags;
+use crate::error::Result;
+use crate::pipeline::Options;
+use crate::sink::Pace;
+
+#[derive(Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    dataflow: DataflowArgs,
+
+    #[command(flatten)]
+    cluster: Flags,
+
+    /// How long the first row of a transaction waits for others.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
+    linger: Duration,
+
+    /// Rows that make a transaction full.
+    #[arg(long, value_name = "NUM", default_value_t = Pace::default().max_rows)]
+    max_rows: usize,
+
+    /// Encoded bytes that make a transaction full.
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = size)]
+    max_bytes: usize,
+
+    /// Bytes that this process may hold of what it has fetched and not yet stored.
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = size)]
+    memory: usize,
+
+    /// Stop at the ends that the topics have at the start.
+    #[arg(long)]
+    until_end: bool,
+
+    /// End the run that holds the pipeline's lock, instead of waiting for it as a standby.
+    #[arg(long)]
+    take_over: bool,
+
+    /// How long a run that is asked to end may take to store what it has read.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    grace: Duration,
+}
+
+pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
+    let pipeline = args.dataflow.pipeline(entries)?;
+    args.cluster.validate()?;
+    let options = Options {
+        flags: args.cluster.clone(),
+        pace: Pace { linger: args.linger, max_rows: args.max_rows, max_bytes: args.max_bytes },
+        memory: args.memory,
+        until_end: args.until_end,
+        take_over: args.take_over,
+        ..args.dataflow.options()
+    };
+    signals::install(options.stop.clone(), args.grace)?;
+    let mut progress = None;
+    let summary = pipeline.watched(&options, |stats| progress = Some(Progress::start(stats)));
+    drop(progress);
+    print(summary?)
+}

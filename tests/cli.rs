@@ -1,0 +1,412 @@
+//! The program as people meet it: what it prints, and how it ends. `scripts/test` starts the Kafka and
+//! the PostgreSQL that these tests need.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use postgres::{Client, NoTls};
+
+/// How long anything may take before its test fails.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How a program ended, and what it printed.
+#[derive(Debug)]
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Ended {
+    /// What was printed by a program that ended well.
+    fn well(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.out
+    }
+
+    /// The one sentence of a program that failed with `code`.
+    fn sentence(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{self:?}");
+        let sentence = self.err.strip_prefix("error: ").and_then(|rest| rest.strip_suffix('\n'));
+        let sentence = sentence.unwrap_or_else(|| panic!("not one sentence: {self:?}"));
+        assert!(!sentence.contains('\n'), "more than one line: {self:?}");
+        sentence.to_owned()
+    }
+}
+
+fn tidegate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(args).env("TIDEGATE_LOG", "warn").stdin(Stdio::null());
+    command
+}
+
+fn end(mut command: Command) -> Ended {
+    let output = command.output().expect("the program starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints text");
+    Ended {
+        code: output.status.code().expect("it exits"),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+fn run(args: &[&str]) -> Ended {
+    end(tidegate(args))
+}
+
+fn unique(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos();
+    format!("{name}_{nanos}_{}", NEXT.fetch_add(1, Ordering::SeqCst))
+}
+
+fn client() -> Client {
+    let url = std::env::var("DATABASE_URL").expect("`DATABASE_URL` is set by `scripts/test`");
+    Client::connect(&url, NoTls).expect("the server answers")
+}
+
+/// A table, a topic and a pipeline of one test.
+struct Place {
+    name: String,
+    client: Client,
+}
+
+impl Place {
+    fn new(test: &str, columns: &str) -> Place {
+        let mut client = client();
+        let name = unique(test);
+        client
+            .batch_execute(&format!("create schema {name}; create table {name}.t ({columns})"))
+            .expect("a schema and a table");
+        Place { name, client }
+    }
+
+    fn orders(test: &str) -> Place {
+        Place::new(
+            test,
+            "order_id bigint primary key, customer text, status text, amount bigint, currency text, \
+             created_at timestamptz",
+        )
+    }
+
+    /// `command orders` on this place's topic and table, with more arguments.
+    fn command(&self, command: &str, more: &[&str]) -> Command {
+        let (topic, table) = (format!("topic={}", self.name), format!("table={}.t", self.name));
+        let mut command = tidegate(&[command, "orders", "--name", &self.name]);
+        command.args(["--param", &topic, "--param", &table]).args(more);
+        command
+    }
+
+    /// Produces orders `numbers`, every third of them removed, into the topic's three partitions.
+    fn produce(&self, numbers: std::ops::Range<i64>) -> String {
+        let line = |number: i64| {
+            let status = if number % 3 == 0 { "removed" } else { "paid" };
+            format!(
+                r#"{{"order_id":{number},"customer":"Ada","status":"{status}","amount":1,"currency":"EUR","created_at":"2026-01-01T00:00:00Z"}}"#
+            )
+        };
+        let lines: Vec<_> = numbers.map(line).collect();
+        let args = ["produce", &self.name, "--partitions", "3", "--key", "order_id"];
+        pipe(tidegate(&args), &lines.join("\n")).well()
+    }
+
+    fn count(&mut self) -> i64 {
+        let sql = format!("select count(*) from {}.t", self.name);
+        self.client.query_one(&sql, &[]).expect("a count").get(0)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let name = &self.name;
+        let _ = self.client.batch_execute(&format!(
+            "set client_min_messages = error; drop schema {name} cascade;
+             delete from tidegate.slices where pipeline = '{name}';
+             delete from tidegate.pipelines where pipeline = '{name}'"
+        ));
+    }
+}
+
+/// Runs with this standard input.
+fn pipe(mut command: Command, input: &str) -> Ended {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    // A program that fails early reads no more of it.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("the program ends");
+    Ended {
+        code: output.status.code().expect("it exits"),
+        out: String::from_utf8(output.stdout).expect("text"),
+        err: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().last().unwrap_or_default()
+}
+
+/// The number after `name=` in a summary.
+fn figure(line: &str, name: &str) -> u64 {
+    let value = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let value = value.unwrap_or_else(|| panic!("no `{name}` in `{line}`"));
+    value.parse().unwrap_or_else(|_| panic!("no number in `{value}`"))
+}
+
+/// A port that nobody listens at.
+fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").to_string()
+}
+
+#[test]
+fn help_names_every_command_and_every_command_has_help() {
+    let help = run(&["--help"]).well();
+    for command in ["run", "list", "check", "positions", "schema", "produce", "demo"] {
+        assert!(
+            help.lines().any(|line| line.trim_start().starts_with(command)),
+            "{command}: {help}"
+        );
+        let about = run(&[command, "--help"]).well();
+        assert!(about.contains("Usage: ") && about.contains("--help"), "{about}");
+    }
+    for code in [0, 1, 2, 3, 4, 5, 6, 7, 8, 124, 130] {
+        assert!(help.contains(&format!("\n  {code:>3}  ")), "exit code {code}: {help}");
+    }
+    assert!(run(&["--version"]).well().starts_with("tidegate "));
+}
+
+#[test]
+fn run_has_timelys_flags_and_ours() {
+    let help = run(&["run", "--help"]).well();
+    for flag in [
+        "-w,",
+        "-n,",
+        "-p,",
+        "-h,",
+        "-r,",
+        "-z,",
+        "-X ",
+        "--name",
+        "--param",
+        "--brokers",
+        "--linger",
+        "--max-rows",
+        "--max-bytes",
+        "--memory",
+        "--until-end",
+        "--take-over",
+        "--grace",
+    ] {
+        assert!(help.contains(flag), "{flag}: {help}");
+    }
+}
+
+#[test]
+fn list_names_the_dataflows() {
+    let list = run(&["list"]).well();
+    assert!(list.lines().any(|line| line.trim_start().starts_with("orders ")), "{list}");
+}
+
+#[test]
+fn schema_prints_sql() {
+    let sql = run(&["schema", "--name", "books"]).well();
+    assert!(sql.contains("create schema if not exists \"books\";"), "{sql}");
+}
+
+#[test]
+fn a_wrong_command_line_is_one_sentence_and_ends_with_2() {
+    let sentence = run(&["run", "ordres"]).sentence(2);
+    assert!(sentence.starts_with("there is no dataflow `ordres`; there is "), "{sentence}");
+    assert!(sentence.contains("`orders`"), "{sentence}");
+    let sentence = run(&["run", "orders", "--wrokers", "2"]).sentence(2);
+    assert_eq!(sentence, "unexpected argument '--wrokers' found; see `tidegate run --help`");
+    let sentence = run(&["run", "orders", "-w", "0"]).sentence(2);
+    assert!(sentence.starts_with("-w is 0;"), "{sentence}");
+    let sentence = run(&["run", "orders", "--linger", "soon"]).sentence(2);
+    assert!(sentence.contains("expected a duration such as `100ms`"), "{sentence}");
+    let sentence = run(&["positions", "orders", "--set", "orders=7"]).sentence(2);
+    assert!(sentence.contains("an offset needs its partition"), "{sentence}");
+    run(&[]).sentence(2);
+}
+
+#[test]
+fn what_the_environment_does_not_say_is_named() {
+    let mut command = tidegate(&["run", "orders"]);
+    command.env_remove("TIDEGATE_BROKERS");
+    let sentence = end(command).sentence(3);
+    assert!(sentence.contains("set `TIDEGATE_BROKERS`"), "{sentence}");
+    let mut command = tidegate(&["check", "orders"]);
+    command.env_remove("DATABASE_URL");
+    let sentence = end(command).sentence(3);
+    assert!(sentence.contains("DATABASE_URL"), "{sentence}");
+}
+
+#[test]
+fn a_missing_topic_is_one_sentence_and_ends_with_4() {
+    let place = Place::orders("missing_topic");
+    let sentence = end(place.command("run", &["--until-end"])).sentence(4);
+    let expected = format!("topic `{}` does not exist on ", place.name);
+    assert!(sentence.starts_with(&expected), "{sentence}");
+    assert!(sentence.contains("create it"), "{sentence}");
+    let sentence = pipe(tidegate(&["produce", &place.name]), "{}").sentence(4);
+    assert!(sentence.starts_with(&expected) && sentence.contains("--partitions"), "{sentence}");
+}
+
+#[test]
+fn a_missing_table_or_column_is_one_sentence_and_ends_with_3() {
+    let place = Place::new("wrong_column", "order_id bigint primary key, customer text");
+    let sentence = end(place.command("run", &["--until-end"])).sentence(3);
+    assert!(sentence.contains("`currency`") && sentence.contains(&place.name), "{sentence}");
+    let table = format!("table={}.nothing", place.name);
+    let sentence = run(&["check", "orders", "--param", &table]).sentence(3);
+    assert!(sentence.contains("does not exist"), "{sentence}");
+}
+
+#[test]
+fn no_server_is_one_sentence_without_a_secret() {
+    let place = Place::orders("no_server");
+    let address = nobody();
+    let sentence = end(place.command("run", &["--brokers", &address])).sentence(4);
+    assert!(sentence.contains(&format!("Kafka at `{address}` does not answer")), "{sentence}");
+    let mut command = place.command("run", &[]);
+    command.env("DATABASE_URL", format!("postgres://me:hunter2@{address}/shop"));
+    let sentence = end(command).sentence(5);
+    assert!(sentence.contains(&format!("postgres://{address}/shop")), "{sentence}");
+    assert!(!sentence.contains("hunter2"), "{sentence}");
+}
+
+#[test]
+fn a_dataflow_runs_to_the_end_and_its_positions_can_be_moved() {
+    let mut place = Place::orders("moved");
+    assert_eq!(figure(&place.produce(0..300), "produced"), 300);
+
+    let check = end(place.command("check", &["-w", "2"])).well();
+    for expected in [
+        format!("source Kafka topic `{}`", place.name),
+        "  0 source".into(),
+        "order_id".into(),
+        "warning: ".into(),
+        "ready: 2 workers in 1 process".into(),
+    ] {
+        assert!(check.contains(&expected), "{expected}: {check}");
+    }
+
+    let out = end(place.command("run", &["--until-end", "-w", "2"])).well();
+    let summary = last_line(&out);
+    assert_eq!(figure(summary, "consumed"), 300);
+    assert_eq!(figure(summary, "filtered"), 100);
+    assert_eq!(figure(summary, "written") + figure(summary, "collapsed"), 200);
+    assert_eq!(place.count(), 200);
+
+    let positions = end(place.command("positions", &[])).well();
+    let rows: Vec<Vec<&str>> =
+        positions.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), 3, "{positions}");
+    for row in &rows {
+        assert_eq!(row[3], row[4], "position and end: {positions}");
+        assert_eq!(row[5], "0", "lag: {positions}");
+    }
+
+    // Back to the start of one partition: the same rows again.
+    let back = format!("{}[1]=0", place.name);
+    let positions = end(place.command("positions", &["--set", &back])).well();
+    let row = positions.lines().nth(2).expect("three rows").split_whitespace().collect::<Vec<_>>();
+    assert_eq!((row[2], row[3], row[5]), ("1", "0", rows[1][4]), "{positions}");
+    let again = end(place.command("run", &["--until-end"])).well();
+    let more: u64 = rows[1][4].parse().expect("an offset");
+    assert_eq!(figure(last_line(&again), "consumed"), 300 + more);
+    assert_eq!(place.count(), 200);
+
+    let sentence = end(place.command("positions", &["--set", &format!("{}[1]=999", place.name)]));
+    assert!(sentence.sentence(3).contains("can be read from 0 to "));
+    let sentence = end(place.command("positions", &["--forget", "elsewhere"])).sentence(3);
+    assert!(sentence.contains("has no position of `elsewhere`"), "{sentence}");
+    let positions = end(place.command("positions", &["--forget"])).well();
+    assert_eq!(positions.lines().count(), 1, "{positions}");
+}
+
+#[test]
+fn a_signal_ends_a_run_in_good_order_with_what_it_has_read() {
+    let mut place = Place::orders("signal");
+    place.produce(0..30);
+    let mut command = place.command("run", &[]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let began = Instant::now();
+    while place.count() < 20 {
+        assert!(began.elapsed() < LIMIT, "no rows");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asked = Instant::now();
+    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(kill.expect("kill").success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
+    let out = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(figure(last_line(&out), "consumed"), 30);
+}
+
+#[test]
+fn a_line_that_is_no_json_stops_produce_with_its_number() {
+    let topic = unique("lines");
+    let args = ["produce", &topic, "--partitions", "1", "--key", "id"];
+    let sentence = pipe(tidegate(&args), "{\"id\": 1}\n\n{\"id\": 2\n").sentence(3);
+    assert_eq!(sentence, "line 3 of the input is not JSON; the 1 records before it were produced");
+    let out = pipe(tidegate(&["produce", &topic, "--compression", "zstd"]), "1\n2\n").well();
+    assert_eq!(figure(last_line(&out), "produced"), 2);
+}
+
+fn demo(more: &[&str]) {
+    let schema = unique("demo");
+    let args = ["demo", "--orders", "20000", "--schema", &schema];
+    for _ in 0..2 {
+        let mut command = tidegate(&args);
+        command.args(more);
+        let out = end(command).well();
+        assert!(out.contains("equal to a sequential model"), "{out}");
+        let summary = last_line(&out);
+        assert_eq!(figure(summary, "consumed"), 20_000, "{out}");
+        let parts = ["filtered", "written", "rejected", "collapsed"];
+        assert_eq!(parts.iter().map(|part| figure(summary, part)).sum::<u64>(), 20_000, "{out}");
+    }
+    drop(Place { name: schema, client: client() });
+}
+
+#[test]
+fn the_demo_is_right_again_and_again_on_its_own_broker() {
+    let sentence = {
+        let mut command = tidegate(&["demo", "--orders", "10", "--schema", "public"]);
+        command.env_remove("TIDEGATE_BROKERS");
+        end(command).sentence(3)
+    };
+    assert!(sentence.contains("`public` exists and is not the demo's"), "{sentence}");
+    demo(&[]);
+}
+
+#[test]
+fn the_demo_is_right_again_and_again_on_a_real_broker() {
+    demo(&["--kafka", "-w", "1"]);
+}
+
+#[test]
+fn a_program_of_ones_own_has_the_same_command_line() {
+    // Examples are built beside the tests.
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_tidegate"));
+    path.set_file_name("examples");
+    path.push("own_main");
+    let list = end(with_args(&path, &["list"])).well();
+    assert!(list.contains("payments above zero"), "{list}");
+    let sentence = end(with_args(&path, &["demo"])).sentence(3);
+    assert!(sentence.contains("needs the dataflow `orders`"), "{sentence}");
+    let sentence = end(with_args(&path, &["run", "orders"])).sentence(2);
+    assert_eq!(sentence, "there is no dataflow `orders`; there is `payments`");
+}
+
+fn with_args(program: &PathBuf, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args);
+    command
+}
