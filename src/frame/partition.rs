@@ -13,13 +13,16 @@ use crate::epoch::Epoch;
 use crate::record::{Change, Refusal, Reject, Row};
 use crate::unwind;
 
-/// Routes rows to `parts` streams; the last stream is that of the rejects.
+/// The routed streams, and that of the rejects.
+pub(crate) type Routed<'s, T> = (Vec<StreamVec<'s, Epoch, Row<T>>>, StreamVec<'s, Epoch, Reject>);
+
+/// Routes rows to `parts` streams.
 pub(crate) fn partition<'s, T: 'static>(
     site: &Site<'s>,
     stream: StreamVec<'s, Epoch, Row<T>>,
     parts: usize,
     route: impl Fn(&T) -> usize + 'static,
-) -> (Vec<StreamVec<'s, Epoch, Row<T>>>, StreamVec<'s, Epoch, Reject>) {
+) -> Routed<'s, T> {
     let mut builder = OperatorBuilder::new("partition".to_owned(), site.scope);
     let mut input = builder.new_input(stream, Pipeline);
     let (mut outputs, streams): (Vec<_>, Vec<_>) = (0..parts)

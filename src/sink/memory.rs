@@ -124,13 +124,14 @@ impl<T: Clone + Send + 'static> Memory<T> {
 /// Applies what an encoder made to a table, without knowing its type.
 trait Apply: Send + Sync {
     /// The outcome of each row, and what to do once the transaction stands.
-    fn apply(&self, chunks: Vec<Chunk>) -> (Vec<(At, Outcome)>, Box<dyn FnOnce() + Send>);
+    fn apply(&self, chunks: Vec<Chunk>) -> Applied;
 }
 
+type Applied = (Vec<(At, Outcome)>, Box<dyn FnOnce() + Send>);
 type Encoded<T> = Vec<(At, Change<T>)>;
 
 impl<T: Clone + Send + 'static> Apply for Memory<T> {
-    fn apply(&self, chunks: Vec<Chunk>) -> (Vec<(At, Outcome)>, Box<dyn FnOnce() + Send>) {
+    fn apply(&self, chunks: Vec<Chunk>) -> Applied {
         let rows = chunks.into_iter().flat_map(|chunk| {
             *chunk.payload.downcast::<Encoded<T>>().expect("an encoder of this table made it")
         });

@@ -100,7 +100,7 @@ impl Order {
     /// of all, three tenths are removed.
     pub fn event(index: u64) -> Self {
         let mixed = mix(index);
-        let order_id = if mixed % 5 == 0 { mix(index + 7) % (index + 1) } else { index };
+        let order_id = if mixed.is_multiple_of(5) { mix(index + 7) % (index + 1) } else { index };
         let status = match mixed >> 8 & 0xff {
             0..77 => "removed",
             77..150 => "new",

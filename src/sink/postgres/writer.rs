@@ -360,7 +360,8 @@ impl Drop for PostgresWriter {
     }
 }
 
-/// What the server refused in a table: a fault that stays gets the table's name.
+/// What the server refused in a table: a fault that stays gets the table's name and ends the run.
+/// Finding the row at fault, and rejecting it alone (C7), is to come: the flush is still at hand here.
 fn refused(work: &TableWork, fault: Fault) -> Fault {
     if fault.is_retryable() || !matches!(fault, Fault::Server(_)) {
         return fault;

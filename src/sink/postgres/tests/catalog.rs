@@ -152,7 +152,7 @@ fn a_database_that_is_missing_or_away_is_one_sentence_without_secrets() {
         ("postgres://u:hunter2@no-such-host.invalid/d", "no-such-host.invalid"),
     ] {
         let target = target(&sink(&place, "t").url(url), None);
-        let error = target.store.prepare(&[&target]).err().expect(url);
+        let error = target.store.prepare(&[&target]).expect_err(url);
         assert!(error.to_string().contains(part), "{error}");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
     }

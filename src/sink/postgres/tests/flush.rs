@@ -1,5 +1,7 @@
 //! What a flush leaves in the tables.
 
+use std::slice::from_ref;
+
 use super::super::testing::Row;
 use super::rig::{Rig, sink};
 use crate::error::Kind;
@@ -83,7 +85,7 @@ fn two_tables_share_one_transaction() {
     let mut rig = Rig::new("two", ddl, |p| vec![sink(p, "t"), sink(p, "u").key("k")]);
     let mut writer = rig.begin();
     let good = Row::put(1, Some("good"), None);
-    let flush = rig.flush(&[&[&[good.clone()]], &[&[good.clone()]]]);
+    let flush = rig.flush(&[&[from_ref(&good)], &[from_ref(&good)]]);
     writer.write(flush).expect("both");
     assert_eq!(rig.slices(), ["1/1 1 1 0 1", "1/1 1 1 0 1"]);
     let flush = rig.flush(&[&[&[good]], &[&[Row::put(2, Some("bad"), None)]]]);

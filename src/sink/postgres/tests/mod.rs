@@ -9,3 +9,4 @@ mod outcome;
 mod proxy;
 mod rig;
 mod schema;
+mod tls;

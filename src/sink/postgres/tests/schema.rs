@@ -40,7 +40,7 @@ fn a_schema_of_a_newer_program_is_refused() {
     place.client.batch_execute(&schema_sql(&place.books)).expect("created");
     place.execute("update #.version set version = 99; create table @.t (k bigint)");
     let target = target(&sink(&place, "t"), None);
-    let error = target.store.prepare(&[&target]).err().expect("newer");
+    let error = target.store.prepare(&[&target]).expect_err("newer");
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.to_string().contains("version 99"), "{error}");
 }
@@ -52,19 +52,19 @@ fn a_role_that_may_not_create_is_told_what_to_run() {
     place.execute(&format!("create role \"{role}\" login; create table @.t (k bigint)"));
     let url = url().replacen("tidegate@", &format!("{role}@"), 1);
     let poor = target(&sink(&place, "t").url(&url), None);
-    let error = poor.store.prepare(&[&poor]).err().expect("not allowed");
+    let error = poor.store.prepare(&[&poor]).expect_err("not allowed");
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.to_string().contains("`tidegate schema`"), "{error}");
 
     place.client.batch_execute(&schema_sql(&place.books)).expect("somebody who may");
-    let error = poor.store.prepare(&[&poor]).err().expect("not granted");
+    let error = poor.store.prepare(&[&poor]).expect_err("not granted");
     assert!(error.to_string().contains("grant it usage"), "{error}");
 
     place.execute(&format!(
         "grant usage on schema #, @ to \"{role}\";
          grant select, insert, update, delete on all tables in schema # to \"{role}\""
     ));
-    let error = poor.store.prepare(&[&poor]).err().expect("the table is not granted");
+    let error = poor.store.prepare(&[&poor]).expect_err("the table is not granted");
     assert!(error.to_string().contains("may not insert on"), "{error}");
     place.execute(&format!("grant insert on @.t to \"{role}\""));
     poor.store.prepare(&[&poor]).expect("all it needs");

@@ -1,0 +1,196 @@
+//! Faults inside a process end its run, also with other workers that have none.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::cluster::Flags;
+use tidegate::codec::Decoded;
+use tidegate::record::{Policy, Record, Refusal};
+use tidegate::run::Stop;
+use tidegate::sink::{self, MemoryStore};
+use tidegate::source::{self, Script, Step};
+use tidegate::{Codec, Kind, Options, Pipeline};
+
+fn workers(threads: usize) -> Options {
+    Options { flags: Flags { threads, ..Flags::default() }, ..Options::default() }
+}
+
+/// Partitions without an end, of which partition 0 has these steps.
+fn endless(steps: Vec<Step<u64>>) -> Arc<Script<u64>> {
+    Script::new(vec![steps, vec![Step::Row(1)], vec![Step::Row(2)], vec![Step::Row(3)]])
+}
+
+/// A sink whose encoder panics, as a defect of ours would: users' closures are caught, this is not.
+struct Broken(sink::Memory<u64>);
+
+impl sink::Sink<u64> for Broken {
+    fn target(&self) -> tidegate::Result<sink::Target> {
+        self.0.target()
+    }
+
+    fn encoder(&self, _shape: &sink::Shape) -> Box<dyn sink::Encoder<u64>> {
+        Box::new(Panics)
+    }
+}
+
+struct Panics;
+
+impl sink::Encoder<u64> for Panics {
+    fn encode(
+        &mut self,
+        _at: tidegate::record::At,
+        change: tidegate::record::Change<u64>,
+    ) -> Result<(), Refusal> {
+        assert!(change != tidegate::record::Change::Put(7), "a defect");
+        Ok(())
+    }
+
+    fn buffered(&self) -> usize {
+        0
+    }
+
+    fn take(&mut self) -> Option<sink::Chunk> {
+        None
+    }
+}
+
+#[test]
+fn a_worker_that_panics_ends_the_run_of_all_workers_in_seconds() {
+    let store = MemoryStore::new();
+    let script = endless(vec![Step::Row(0), Step::Stall, Step::Row(7)]);
+    let table = sink::Memory::table(&store, "table");
+    let pipeline = Pipeline::new("panics", move |engine| {
+        engine.dataframe(source::Memory::new("numbers", Arc::clone(&script))).sink(Broken(table.clone()));
+        Ok(())
+    });
+    let started = Instant::now();
+    let error = pipeline.run(&workers(4)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Internal);
+    assert!(error.to_string().contains("a defect"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_refused_record_stops_the_run_with_its_coordinates_and_loses_nothing() {
+    let store = MemoryStore::new();
+    let script = endless(vec![Step::Row(10), Step::Stall, Step::Bad, Step::Row(11)]);
+    let table = sink::Memory::table(&store, "table");
+    let run = |policy| {
+        let (script, table) = (Arc::clone(&script), table.clone());
+        let pipeline = Pipeline::new("refused", move |engine| {
+            engine
+                .dataframe(source::Memory::new("numbers", Arc::clone(&script)).policy(policy))
+                .sink(table.clone());
+            Ok(())
+        });
+        pipeline.run(&Options { until_end: true, ..workers(2) })
+    };
+    let error = run(Policy::Stop).unwrap_err();
+    assert_eq!(error.kind(), Kind::Refused);
+    assert!(error.to_string().contains("`numbers[0]@1`"), "{error}");
+    let stored = store.stored("refused");
+    assert!(stored.iter().all(|slice| slice.position.0 <= 1), "{stored:?}");
+
+    let summary = run(Policy::Skip).unwrap();
+    assert_eq!(summary.counters.consumed, 6);
+    assert_eq!(summary.counters.rejected, 1);
+    let mut rows = table.rows();
+    rows.sort_unstable();
+    assert_eq!(rows, [1, 2, 3, 10, 11]);
+}
+
+#[test]
+fn a_closure_that_panics_refuses_its_record_alone() {
+    let store = MemoryStore::new();
+    let script = endless(vec![Step::Row(10), Step::Row(0), Step::Row(20)]);
+    let table = sink::Memory::table(&store, "table");
+    let rows = table.clone();
+    let pipeline = Pipeline::new("closures", move |engine| {
+        engine
+            .dataframe(source::Memory::new("numbers", Arc::clone(&script)).policy(Policy::Skip))
+            .map(|number| 60 / number)
+            .sink(table.clone());
+        Ok(())
+    });
+    let summary = pipeline.run(&Options { until_end: true, ..workers(1) }).unwrap();
+    assert_eq!(summary.counters.rejected, 1);
+    let mut rows = rows.rows();
+    rows.sort_unstable();
+    assert_eq!(rows, [3, 6, 20, 30, 60]);
+}
+
+#[test]
+fn a_dataflow_that_says_something_else_when_built_is_refused() {
+    let store = MemoryStore::new();
+    let script = endless(vec![]);
+    let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let pipeline = Pipeline::new("fickle", move |engine| {
+        let frame = engine.dataframe(source::Memory::new("numbers", Arc::clone(&script)));
+        let first = calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+        let frame = if first { frame } else { frame.filter(|_| true) };
+        frame.sink(sink::Memory::table(&store, "table"));
+        Ok(())
+    });
+    let error = pipeline.run(&workers(1)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Config);
+}
+
+#[test]
+fn a_stop_flushes_what_lingers_and_commits_it() {
+    let store = MemoryStore::new();
+    let script = endless(vec![Step::Row(10)]);
+    let table = sink::Memory::table(&store, "table");
+    let rows = table.clone();
+    let source = Arc::clone(&script);
+    let pipeline = Pipeline::new("stops", move |engine| {
+        engine.dataframe(source::Memory::new("numbers", Arc::clone(&source))).sink(table.clone());
+        Ok(())
+    });
+    let stop = Stop::default();
+    let mut options = Options { stop: stop.clone(), ..workers(3) };
+    options.pace.linger = Duration::from_secs(3600);
+    let summary = std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            pipeline.watched(&options, |stats| {
+                let stop = stop.clone();
+                std::thread::spawn(move || {
+                    while stats.records() < 4 {
+                        std::thread::yield_now();
+                    }
+                    stop.request();
+                });
+            })
+        });
+        run.join().unwrap().unwrap()
+    });
+    assert_eq!(summary.counters.written, 4);
+    assert_eq!(rows.rows().len(), 4);
+    assert_eq!(script.committed(), script.ends());
+    assert!(summary.elapsed < Duration::from_secs(10));
+}
+
+/// A codec that keeps the record's coordinates.
+#[derive(Clone)]
+struct Offsets;
+
+impl Codec for Offsets {
+    type Value = (i32, i64);
+
+    fn decode(&mut self, record: &Record<'_>) -> Result<Decoded<(i32, i64)>, Refusal> {
+        Ok(Decoded::Value((record.partition.0, record.offset.0)))
+    }
+}
+
+#[test]
+fn a_codec_of_ones_own_sees_the_whole_record() {
+    let record = Record {
+        topic: "orders",
+        partition: tidegate::record::Partition(3),
+        offset: tidegate::record::Offset(42),
+        timestamp: None,
+        key: None,
+        value: None,
+        headers: &(),
+    };
+    assert_eq!(Offsets.decode(&record), Ok(Decoded::Value((3, 42))));
+}
