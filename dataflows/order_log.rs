@@ -3,10 +3,11 @@
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
+use tidegate::sink::Postgres;
 use tidegate::source::kafka::Kafka;
-use tidegate::{Codec, Engine, Json, Postgres, Result};
+use tidegate::{Codec, Engine, Json, Result};
 
-use crate::dataflows::orders::Order;
+use super::orders::Order;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Logged {
@@ -20,8 +21,9 @@ struct Logged {
 
 /// Appends every order to one table, and upserts those that are not removed into another.
 pub fn order_log(engine: Engine<'_>) -> Result<()> {
-    let codec = Json::<Order>::new().with_record(|record, order| (record.partition, record.offset, order));
-    let orders = engine.dataframe(Kafka::topic(&engine.param_or("topic", "orders"), codec));
+    let codec =
+        Json::<Order>::new().with_record(|record, order| (record.partition, record.offset, order));
+    let orders = engine.dataframe(Kafka::topic(engine.param_or("topic", "orders"), codec));
 
     orders
         .clone()
@@ -33,10 +35,10 @@ pub fn order_log(engine: Engine<'_>) -> Result<()> {
             status: order.status,
             amount: order.amount,
         })
-        .sink(Postgres::table(&engine.param_or("log", "order_log")));
+        .sink(Postgres::table(engine.param_or("log", "order_log")));
     orders
         .map(|(_, _, order)| order)
         .filter(|order| order.status != "removed")
-        .sink(Postgres::table(&engine.param_or("table", "valid_orders")).key("order_id"));
+        .sink(Postgres::table(engine.param_or("table", "valid_orders")).key("order_id"));
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -39,7 +39,7 @@ impl Ended {
 
 fn tidegate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(args).env("TIDEGATE_LOG", "warn").stdin(Stdio::null());
+    command.args(args).env("TIDEGATE_LOG", "error").stdin(Stdio::null());
     command
 }
 
@@ -159,6 +159,19 @@ fn figure(line: &str, name: &str) -> u64 {
 fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").to_string()
+}
+
+fn wait(mut until: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !until() {
+        assert!(began.elapsed() < LIMIT, "waited too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let kill = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status();
+    assert!(kill.expect("kill").success());
 }
 
 #[test]
@@ -334,19 +347,61 @@ fn a_signal_ends_a_run_in_good_order_with_what_it_has_read() {
     place.produce(0..30);
     let mut command = place.command("run", &[]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let began = Instant::now();
-    while place.count() < 20 {
-        assert!(began.elapsed() < LIMIT, "no rows");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait(|| place.count() == 20);
     let asked = Instant::now();
-    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-    assert!(kill.expect("kill").success());
+    signal(&child, "TERM");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
     let out = String::from_utf8(output.stdout).expect("text");
     assert_eq!(figure(last_line(&out), "consumed"), 30);
+}
+
+/// A run that cannot store what it has read, since the test holds the table's lock.
+fn stuck(place: &mut Place, more: &[&str]) -> Child {
+    place.produce(0..3);
+    let mut command = place.command("run", more);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait(|| place.count() == 2);
+    let lock = format!("begin; lock table {}.t in access exclusive mode", place.name);
+    place.client.batch_execute(&lock).expect("a lock");
+    place.produce(3..6);
+    let mut other = client();
+    let table = format!("{}.t", place.name);
+    let waits = "select 1 from pg_locks where not granted and relation = $1::text::regclass";
+    wait(|| other.query_opt(waits, &[&table]).expect("an answer").is_some());
+    child
+}
+
+#[test]
+fn a_second_signal_ends_a_run_at_once() {
+    let mut place = Place::orders("at_once");
+    let mut child = stuck(&mut place, &[]);
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().expect("a child").is_none(), "the run waits for its transaction");
+    signal(&child, "INT");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    place.client.batch_execute("rollback").expect("the lock is free");
+    let out = end(place.command("run", &["--until-end"])).well();
+    assert_eq!(figure(last_line(&out), "consumed"), 6);
+    assert_eq!(place.count(), 4);
+}
+
+#[test]
+fn a_run_that_is_not_done_within_its_grace_period_is_ended() {
+    let mut place = Place::orders("late");
+    let child = stuck(&mut place, &["--grace", "1s"]);
+    signal(&child, "TERM");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(124), "{output:?}");
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        error.starts_with("error: the run was not done 1s after it was asked to end"),
+        "{error}"
+    );
+    place.client.batch_execute("rollback").expect("the lock is free");
 }
 
 #[test]
@@ -393,7 +448,9 @@ fn the_demo_is_right_again_and_again_on_a_real_broker() {
 
 #[test]
 fn a_program_of_ones_own_has_the_same_command_line() {
-    // Examples are built beside the tests.
+    // Examples are built beside the tests, but not where only some tests are asked for.
+    let build = ["build", "--quiet", "--locked", "--example", "own_main"];
+    assert!(Command::new(env!("CARGO")).args(build).status().expect("cargo").success());
     let mut path = PathBuf::from(env!("CARGO_BIN_EXE_tidegate"));
     path.set_file_name("examples");
     path.push("own_main");

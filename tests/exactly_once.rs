@@ -80,6 +80,22 @@ impl Story {
         self.positions().values().sum()
     }
 
+    /// Waits until the positions add up to `enough`, while `run` runs.
+    fn until(&mut self, enough: i64, run: &mut [&mut Process]) {
+        let reached = eventually(LONG, || {
+            let ended = run.iter_mut().any(|process| process.has_ended());
+            (ended || self.progress() >= enough).then_some(ended)
+        });
+        match reached {
+            Some(false) => {}
+            Some(true) => {
+                let output = run.iter_mut().map(|process| process.output()).collect::<String>();
+                panic!("a process ended by itself\n{output}");
+            }
+            None => panic!("the positions add up to {}, not {enough}", self.progress()),
+        }
+    }
+
     /// Compares both tables with the model of `events`, and the positions with the ends.
     fn verify(&mut self, events: u64) {
         let table = format!("{}.valid_orders", self.schema);
@@ -159,8 +175,7 @@ fn twenty_sigkills_at_random_moments_neither_lose_nor_double_a_row() {
             });
             // Every fourth kill may hit the start; the others wait for a first commit.
             if chance >> 8 & 3 != 0 {
-                let moved = eventually(LONG, || (story.progress() > before).then_some(()));
-                assert!(moved.is_some(), "run {kill} ({processes} x {workers}) commits something");
+                story.until(before + 1, &mut run.iter_mut().collect::<Vec<_>>());
             }
             std::thread::sleep(Duration::from_millis(chance >> 16 & 0x1ff));
         });
@@ -240,8 +255,8 @@ fn group(group: &str, topic: &str) -> BTreeMap<i32, i64> {
 fn a_second_run_stands_by_and_takes_over_when_the_first_is_killed() {
     let mut story = Story::new("standby");
     story.produce(0..10_000);
-    let first = story.run(&[]);
-    assert!(eventually(LONG, || (story.progress() == 20_000).then_some(())).is_some());
+    let mut first = story.run(&[]);
+    story.until(20_000, &mut [&mut first]);
     let mut second = story.run(&[]);
     let (schema, mut client) = (story.schema.clone(), common::connect());
     let mut generation = move || -> i64 {
@@ -250,12 +265,12 @@ fn a_second_run_stands_by_and_takes_over_when_the_first_is_killed() {
     };
     assert_eq!(generation(), 1);
     story.produce(10_000..15_000);
-    assert!(eventually(LONG, || (story.progress() == 30_000).then_some(())).is_some());
+    story.until(30_000, &mut [&mut first, &mut second]);
     assert_eq!(generation(), 1, "the second run waits");
     assert!(!second.has_ended());
     first.kill();
     story.produce(15_000..20_000);
-    assert!(eventually(LONG, || (story.progress() == 40_000).then_some(())).is_some());
+    story.until(40_000, &mut [&mut second]);
     assert_eq!(generation(), 2, "the second run took over");
     second.signal("-TERM");
     second.success(Duration::from_secs(15));
@@ -266,16 +281,16 @@ fn a_second_run_stands_by_and_takes_over_when_the_first_is_killed() {
 fn a_frozen_run_that_was_replaced_writes_nothing_more() {
     let mut story = Story::new("frozen");
     story.produce(0..10_000);
-    let frozen = story.run(&["--max-rows", "500", "--linger", "5ms"]);
-    assert!(eventually(LONG, || (story.progress() > 0).then_some(())).is_some());
+    let mut frozen = story.run(&["--max-rows", "500", "--linger", "5ms"]);
+    story.until(1, &mut [&mut frozen]);
     frozen.signal("-STOP");
-    let second = story.run(&["--take-over"]);
-    assert!(eventually(LONG, || (story.progress() == 20_000).then_some(())).is_some());
+    let mut second = story.run(&["--take-over"]);
+    story.until(20_000, &mut [&mut second]);
     frozen.signal("-CONT");
     story.produce(10_000..20_000);
     let (status, out, err) = frozen.wait(Duration::from_secs(60));
     assert_eq!(status.code(), Some(6), "fenced\n{out}\n{err}");
-    assert!(eventually(LONG, || (story.progress() == 40_000).then_some(())).is_some());
+    story.until(40_000, &mut [&mut second]);
     second.signal("-TERM");
     second.success(Duration::from_secs(15));
     story.verify(20_000);

@@ -60,7 +60,9 @@ fn a_worker_that_panics_ends_the_run_of_all_workers_in_seconds() {
     let script = endless(vec![Step::Row(0), Step::Stall, Step::Row(7)]);
     let table = sink::Memory::table(&store, "table");
     let pipeline = Pipeline::new("panics", move |engine| {
-        engine.dataframe(source::Memory::new("numbers", Arc::clone(&script))).sink(Broken(table.clone()));
+        engine
+            .dataframe(source::Memory::new("numbers", Arc::clone(&script)))
+            .sink(Broken(table.clone()));
         Ok(())
     });
     let started = Instant::now();

@@ -43,7 +43,6 @@ struct Program {
 }
 
 #[derive(Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub(super) enum Command {
     /// Runs a dataflow until it is stopped, or has reached the end with --until-end.
     Run(RunArgs),

@@ -215,6 +215,16 @@ impl Process {
         self.child.try_wait().unwrap().is_some()
     }
 
+    /// What a process that has ended said.
+    pub fn output(&mut self) -> String {
+        let mut text = String::new();
+        if self.has_ended() {
+            self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+            self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        }
+        text
+    }
+
     pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args([signal, &pid]).status().unwrap();

@@ -581,6 +581,7 @@ mod tests {
 
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    #[allow(dead_code, reason = "fields that are not serialized are read by nobody")]
     struct Renamed {
         order_id: i64,
         #[serde(rename = "Sum")]
