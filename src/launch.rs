@@ -41,17 +41,17 @@ pub struct SourceLaunch {
 }
 
 impl Launch {
-    /// The offsets between the starts and the ends of a bounded run that are this process's to read.
-    pub fn planned(&self, flags: &Flags) -> u64 {
-        let spans = self.sources.iter().enumerate().flat_map(|(index, source)| {
-            let id = SourceId(u16::try_from(index).unwrap_or(u16::MAX));
-            source.ends.iter().flatten().filter_map(move |(partition, end)| {
-                let reader = id.reader(*partition, flags.workers());
-                let start = source.starts.get(partition).copied().unwrap_or(Offset(0));
-                (reader / flags.threads == flags.process).then_some(end.0 - start.0)
-            })
+    /// How many offsets of a bounded run the slices of this process have before them; `sources` are
+    /// the names of the plan's sources.
+    pub fn planned(&self, sources: &[&str], flags: &Flags) -> u64 {
+        let ahead = self.slices().filter_map(|slice| {
+            let index = sources.iter().position(|name| *name == slice.key.source)?;
+            let reader =
+                SourceId(u16::try_from(index).ok()?).reader(slice.key.partition, flags.workers());
+            let end = self.sources[index].ends.as_ref()?.get(&slice.key.partition)?;
+            (reader / flags.threads == flags.process).then_some(end.0 - slice.position.0)
         });
-        spans.map(|offsets| u64::try_from(offsets).unwrap_or(0)).sum()
+        ahead.map(|offsets| u64::try_from(offsets).unwrap_or(0)).sum()
     }
 
     /// All slices of all stores.

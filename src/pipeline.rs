@@ -194,7 +194,8 @@ impl Pipeline {
         let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
         let locks = Keeper::start(locks, live.abort.clone())?;
-        live.stats.plan(live.launch.planned(&options.flags));
+        let names: Vec<_> = live.sources.iter().map(|source| source.name.as_str()).collect();
+        live.stats.plan(live.launch.planned(&names, &options.flags));
         started(Arc::clone(&live.stats));
         self.execute(&live, options, mesh)?;
         drop(locks);

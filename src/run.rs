@@ -120,12 +120,13 @@ impl Stats {
         self.durable.store(epoch, Ordering::Relaxed);
     }
 
-    /// Notes how many offsets this process is going to read in a bounded run.
+    /// Notes how many offsets the slices of this process have before them in a bounded run.
     pub(crate) fn plan(&self, offsets: u64) {
         self.planned.store(offsets, Ordering::Relaxed);
     }
 
-    /// The offsets that this process is going to read; `None` in a run without an end.
+    /// How many offsets the slices of this process had before them at the start, over all sinks; `None`
+    /// in a run without an end.
     pub fn planned(&self) -> Option<u64> {
         Some(self.planned.load(Ordering::Relaxed)).filter(|planned| *planned > 0)
     }

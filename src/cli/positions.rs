@@ -30,8 +30,9 @@ pub(super) struct PositionsArgs {
     #[arg(long, value_name = "WHERE=OFFSET")]
     set: Vec<Move>,
 
-    /// Drops positions, of one partition (`orders[3]`), of a topic (`orders`), or all. The next run
-    /// starts there as if for the first time. Only while no run holds the pipeline's lock.
+    /// Drops positions, with their counters: of one partition (`orders[3]`), which the next run reads
+    /// from its beginning, or of a topic (`orders`) or all, which it starts as if for the first time.
+    /// Only while no run holds the pipeline's lock.
     #[arg(long, value_name = "WHERE", num_args = 0..=1, default_missing_value = "")]
     forget: Option<Place>,
 }

@@ -15,7 +15,7 @@ const DRAW: Duration = Duration::from_millis(100);
 /// How often the log tells.
 const TELL: Duration = Duration::from_secs(10);
 /// Over how long a rate on the bar is taken.
-const RATE: Duration = Duration::from_secs(1);
+const RATE: Duration = Duration::from_millis(500);
 
 /// The bar that is on the terminal now.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -112,25 +112,26 @@ impl<'a> Watch<'a> {
         let (_, rows) = self.rates(RATE);
         let counters = self.stats.counters();
         let mut about = format!(
-            "{} rows/s, {} filtered, {} rejected, lag {}, epoch {}",
+            "{} rows/s, lag {}, filtered {}, rejected {}, epoch {}",
             HumanCount(rows),
+            HumanCount(self.stats.lag()),
             HumanCount(counters.filtered),
             HumanCount(counters.rejected),
-            HumanCount(self.stats.lag()),
             self.stats.durable_epoch()
         );
         let template = match self.stats.planned() {
             Some(planned) => {
                 bar.set_length(planned);
-                bar.set_position(self.stats.records().min(planned));
-                "{elapsed_precise} [{bar:30}] {human_pos}/{human_len} {msg}"
+                // What is durable, not what was read: the bar is full when the run is done.
+                bar.set_position(counters.consumed.min(planned));
+                "{elapsed_precise} [{bar:20}] {human_pos}/{human_len} {wide_msg}"
             }
             None => {
                 if self.stats.records() == 0 {
                     about = "waiting for records".into();
                 }
                 bar.set_position(self.stats.records());
-                "{elapsed_precise} {spinner} {human_pos} {msg}"
+                "{elapsed_precise} {spinner} {human_pos} {wide_msg}"
             }
         };
         bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
