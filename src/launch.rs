@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Flags;
 use crate::error::{Error, Result};
 use crate::plan::{Plan, SinkPlan, SourcePlan, StorePlan};
 use crate::position::{Counters, Slice, SliceKey, resume};
-use crate::record::{Offset, Partition, SourceId};
+use crate::record::{Offset, Partition};
 use crate::sink::Generation;
 use crate::source::Bounds;
 
@@ -41,19 +40,6 @@ pub struct SourceLaunch {
 }
 
 impl Launch {
-    /// How many offsets of a bounded run the slices of this process have before them; `sources` are
-    /// the names of the plan's sources.
-    pub fn planned(&self, sources: &[&str], flags: &Flags) -> u64 {
-        let ahead = self.slices().filter_map(|slice| {
-            let index = sources.iter().position(|name| *name == slice.key.source)?;
-            let reader =
-                SourceId(u16::try_from(index).ok()?).reader(slice.key.partition, flags.workers());
-            let end = self.sources[index].ends.as_ref()?.get(&slice.key.partition)?;
-            (reader / flags.threads == flags.process).then_some(end.0 - slice.position.0)
-        });
-        ahead.map(|offsets| u64::try_from(offsets).unwrap_or(0)).sum()
-    }
-
     /// All slices of all stores.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         self.stores.iter().flat_map(|store| &store.slices)

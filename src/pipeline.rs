@@ -194,8 +194,7 @@ impl Pipeline {
         let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
         let locks = Keeper::start(locks, live.abort.clone())?;
-        let names: Vec<_> = live.sources.iter().map(|source| source.name.as_str()).collect();
-        live.stats.plan(live.launch.planned(&names, &options.flags));
+        live.stats.plan(planned(&live, &options.flags));
         started(Arc::clone(&live.stats));
         self.execute(&live, options, mesh)?;
         drop(locks);
@@ -317,6 +316,18 @@ impl Pipeline {
         }
         live.abort.take().map_or(Ok(()), Err)
     }
+}
+
+/// How many offsets of a bounded run the slices of this process have before them.
+fn planned(live: &Live, flags: &Flags) -> u64 {
+    let ahead = live.launch.slices().filter_map(|slice| {
+        let index = live.sources.iter().position(|source| source.name == slice.key.source)?;
+        let source = SourceId(u16::try_from(index).ok()?);
+        let reader = source.reader(slice.key.partition, flags.workers());
+        let end = live.launch.sources[index].ends.as_ref()?.get(&slice.key.partition)?;
+        (reader / flags.threads == flags.process).then_some(end.0 - slice.position.0)
+    });
+    ahead.map(|offsets| u64::try_from(offsets).unwrap_or(0)).sum()
 }
 
 /// Looks after the locks of a run, on a thread of its own.
