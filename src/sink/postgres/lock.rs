@@ -35,7 +35,7 @@ impl PostgresLock {
         pipeline: &str,
         keys: LockKeys,
         (limit, retry_for): (Duration, Duration),
-        standby: &Standby,
+        standby: &Standby<'_>,
     ) -> Result<Self> {
         let mut lock = PostgresLock {
             runtime: runtime()?,

@@ -111,7 +111,7 @@ impl Store for PostgresStore {
         table.columns.iter().enumerate().map(column).collect()
     }
 
-    fn lock(&self, pipeline: &str, standby: &Standby) -> Result<Box<dyn Lock>> {
+    fn lock(&self, pipeline: &str, standby: &Standby<'_>) -> Result<Box<dyn Lock>> {
         let keys = self.keys(pipeline);
         let address = self.address.clone();
         let limits = (self.time_limit, self.retry_for);
