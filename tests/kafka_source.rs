@@ -182,7 +182,7 @@ struct Run<T> {
 impl<T> Run<T> {
     fn new<S: Source<Value = T>>(source: &S, mut assignment: Assignment) -> Self {
         let woken = Arc::new((Mutex::new(false), Condvar::new()));
-        let waker = woken.clone();
+        let waker = Arc::clone(&woken);
         assignment.wake = Wake::new(move || {
             // A failing test must not panic here too, in a thread of librdkafka.
             *waker.0.lock().unwrap_or_else(PoisonError::into_inner) = true;

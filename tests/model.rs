@@ -102,10 +102,10 @@ proptest! {
             store.fail_after(after, if before { Failure::Before } else { Failure::After });
         }
         let pipeline = {
-            let (script, log, table) = (script.clone(), log.clone(), table.clone());
+            let (script, log, table) = (Arc::clone(&script), log.clone(), table.clone());
             Pipeline::new("model", move |engine| {
                 let kept = engine
-                    .dataframe(source::Memory::new("events", script.clone()).policy(Policy::Skip))
+                    .dataframe(source::Memory::new("events", Arc::clone(&script)).policy(Policy::Skip))
                     .filter(|event| event.2);
                 kept.clone().sink(log.clone());
                 kept.sink(table.clone());

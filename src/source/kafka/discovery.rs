@@ -61,7 +61,7 @@ impl Discovery {
             known: assignment.starts.keys().copied().collect(),
             announce,
             missing: 0,
-            stop: stop.clone(),
+            stop: Arc::clone(&stop),
         };
         let every = every.max(Duration::from_millis(10));
         let thread = thread::Builder::new()

@@ -163,10 +163,10 @@ impl<C: Codec> TopicReader<C> {
 
     fn client(&mut self) -> Result<Arc<Client>> {
         if let Some(client) = &self.client {
-            return Ok(client.clone());
+            return Ok(Arc::clone(client));
         }
         let client = Arc::new(self.connection.client(Some(self.assignment.wake.clone()))?);
-        self.client = Some(client.clone());
+        self.client = Some(Arc::clone(&client));
         Ok(client)
     }
 
