@@ -59,9 +59,7 @@ pub fn launch(
     for store in stores {
         let generation = store.store.begin(pipeline)?;
         let mut slices = store.store.slices(pipeline)?;
-        slices.retain(|slice| {
-            store.sinks.iter().any(|id| plan.sink(*id).target.name == slice.key.sink)
-        });
+        slices.retain(|slice| store.sinks.iter().any(|id| plan.reaches(*id, &slice.key)));
         launched.push(StoreLaunch { generation, slices });
     }
 

@@ -1,5 +1,6 @@
 //! A dataflow with a name and options: what runs.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -112,6 +113,18 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Verifies every target, as it is now.
+    fn refresh(&mut self) -> Result<()> {
+        let mut shapes = BTreeMap::new();
+        for store in &self.stores {
+            let sink = |id: &SinkId| &self.plan.sink(*id).target;
+            let targets: Vec<_> = store.sinks.iter().map(sink).collect();
+            shapes.extend(store.sinks.iter().copied().zip(store.store.prepare(&targets)?));
+        }
+        self.shapes = shapes.into_values().collect();
+        Ok(())
+    }
+
     /// The columns of a sink, as far as its store knows of any.
     pub fn columns(&self, sink: SinkId) -> Vec<Column> {
         let shape = &self.shapes[usize::from(sink.0)];
@@ -151,12 +164,9 @@ impl Pipeline {
     pub fn prepare(&self, options: &Options) -> Result<Prepared> {
         let plan = self.plan(options)?;
         let stores = plan.stores();
-        let mut shapes = BTreeMap::new();
-        for store in &stores {
-            let targets: Vec<_> = store.sinks.iter().map(|id| &plan.sink(*id).target).collect();
-            shapes.extend(store.sinks.iter().copied().zip(store.store.prepare(&targets)?));
-        }
-        Ok(Prepared { shapes: shapes.into_values().collect(), plan, stores })
+        let mut prepared = Prepared { plan, stores, shapes: Vec::new() };
+        prepared.refresh()?;
+        Ok(prepared)
     }
 
     /// Runs the pipeline, as this process of it, until it ends, is stopped, or fails.
@@ -180,17 +190,33 @@ impl Pipeline {
             Err(error) => (Err(error), None),
         };
         let mut locks = Vec::new();
+        let waited = Cell::new(false);
         let agreed = agree(&mut mesh, digest, &options.stop, |waiting| {
             let prepared = prepared.as_mut().expect("all processes agreed on a plan");
-            let standby =
-                Standby { take_over: options.take_over, every: Duration::from_secs(1), waiting };
+            let waiting = |line: &str| {
+                waited.set(true);
+                waiting(line)
+            };
+            let standby = Standby {
+                take_over: options.take_over,
+                every: Duration::from_secs(1),
+                waiting: &waiting,
+            };
             for store in &prepared.stores {
                 locks.push(store.store.lock(&self.name, &standby)?);
             }
-            launch(&mut prepared.plan, &prepared.stores, &self.name, options.until_end)
+            let launch =
+                launch(&mut prepared.plan, &prepared.stores, &self.name, options.until_end)?;
+            Ok((launch, waited.get()))
         })?;
-        let Agreed::Start { payload: launch, elapsed } = agreed else { return Ok(stopped) };
-        let prepared = prepared.expect("all processes agreed on a plan");
+        let Agreed::Start { payload: (launch, waited), elapsed } = agreed else {
+            return Ok(stopped);
+        };
+        let mut prepared = prepared.expect("all processes agreed on a plan");
+        if waited {
+            // The tables may have changed since, under the run that was waited for.
+            prepared.refresh()?;
+        }
         let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
         let locks = Keeper::start(locks, live.abort.clone())?;
@@ -205,11 +231,7 @@ impl Pipeline {
         let mut counters = Counters::default();
         for store in &prepared.stores {
             for slice in store.store.slices(&self.name)? {
-                if store
-                    .sinks
-                    .iter()
-                    .any(|id| prepared.plan.sink(*id).target.name == slice.key.sink)
-                {
+                if store.sinks.iter().any(|id| prepared.plan.reaches(*id, &slice.key)) {
                     counters += slice.counters;
                 }
             }

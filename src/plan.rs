@@ -10,6 +10,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::position::SliceKey;
 use crate::record::{Policy, SourceId};
 use crate::sink::{SinkId, Store, Target};
 use crate::source::Catalog;
@@ -126,6 +127,16 @@ impl Plan {
     /// A sink by number.
     pub fn sink(&self, id: SinkId) -> &SinkPlan {
         &self.sinks[usize::from(id.0)]
+    }
+
+    /// Whether the slice `key` is one of a sink: the sink and the source bear its names, and the source's
+    /// records reach the sink. What is stored of a sink or source that the dataflow has no longer, or no
+    /// longer together, does not hold the others back.
+    pub fn reaches(&self, sink: SinkId, key: &SliceKey) -> bool {
+        let sink = self.sink(sink);
+        let named = |source: &&SourcePlan| source.name == key.source;
+        sink.target.name == key.sink
+            && self.sources.iter().find(named).is_some_and(|s| sink.sources.contains(&s.id))
     }
 
     /// The plan as text: a line a node.

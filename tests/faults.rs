@@ -1,11 +1,12 @@
 //! Faults inside a process end its run, also with other workers that have none.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::cluster::Flags;
 use tidegate::codec::Decoded;
-use tidegate::record::{Policy, Record, Refusal};
+use tidegate::record::{Change, Offset, Partition, Policy, Record, Refusal};
 use tidegate::run::Stop;
 use tidegate::sink::{self, MemoryStore};
 use tidegate::source::{self, Script, Step};
@@ -20,37 +21,56 @@ fn endless(steps: Vec<Step<u64>>) -> Arc<Script<u64>> {
     Script::new(vec![steps, vec![Step::Row(1)], vec![Step::Row(2)], vec![Step::Row(3)]])
 }
 
-/// A sink whose encoder panics, as a defect of ours would: users' closures are caught, this is not.
-struct Broken(sink::Memory<u64>);
+/// A source whose reader panics, as a defect of ours would: users' closures are caught, this is not.
+struct Broken(source::Memory<u64>);
 
-impl sink::Sink<u64> for Broken {
-    fn target(&self) -> tidegate::Result<sink::Target> {
-        self.0.target()
+impl source::Source for Broken {
+    type Value = u64;
+
+    fn name(&self) -> String {
+        source::Source::name(&self.0)
     }
 
-    fn encoder(&self, _shape: &sink::Shape) -> Box<dyn sink::Encoder<u64>> {
-        Box::new(Panics)
+    fn policy(&self) -> Policy {
+        source::Source::policy(&self.0)
+    }
+
+    fn catalog(&self, settings: &source::Settings) -> tidegate::Result<Box<dyn source::Catalog>> {
+        self.0.catalog(settings)
+    }
+
+    fn reader(
+        &self,
+        settings: &source::Settings,
+        assignment: source::Assignment,
+    ) -> tidegate::Result<Box<dyn source::Reader<u64>>> {
+        Ok(Box::new(Panics(self.0.reader(settings, assignment)?)))
     }
 }
 
-struct Panics;
+struct Panics(Box<dyn source::Reader<u64>>);
 
-impl sink::Encoder<u64> for Panics {
-    fn encode(
+impl source::Reader<u64> for Panics {
+    fn poll(
         &mut self,
-        _at: tidegate::record::At,
-        change: tidegate::record::Change<u64>,
-    ) -> Result<(), Refusal> {
-        assert!(change != tidegate::record::Change::Put(7), "a defect");
-        Ok(())
+        limit: usize,
+        batch: &mut source::Batch<u64>,
+    ) -> tidegate::Result<source::Poll> {
+        let poll = self.0.poll(limit, batch);
+        assert!(batch.rows.iter().all(|row| row.change != Change::Put(7)), "a defect");
+        poll
     }
 
-    fn buffered(&self) -> usize {
-        0
+    fn commit(
+        &mut self,
+        positions: &BTreeMap<Partition, Offset>,
+        wait: bool,
+    ) -> tidegate::Result<()> {
+        self.0.commit(positions, wait)
     }
 
-    fn take(&mut self) -> Option<sink::Chunk> {
-        None
+    fn standings(&self) -> Vec<source::Standing> {
+        self.0.standings()
     }
 }
 
@@ -61,8 +81,8 @@ fn a_worker_that_panics_ends_the_run_of_all_workers_in_seconds() {
     let table = sink::Memory::table(&store, "table");
     let pipeline = Pipeline::new("panics", move |engine| {
         engine
-            .dataframe(source::Memory::new("numbers", Arc::clone(&script)))
-            .sink(Broken(table.clone()));
+            .dataframe(Broken(source::Memory::new("numbers", Arc::clone(&script))))
+            .sink(table.clone());
         Ok(())
     });
     let started = Instant::now();

@@ -101,14 +101,19 @@ proptest! {
         for (after, before) in failures {
             store.fail_after(after, if before { Failure::Before } else { Failure::After });
         }
+        let met = sink::Memory::<Event>::table(&store, "met").key(|event| vec![event.0]);
         let pipeline = {
             let (script, log, table) = (Arc::clone(&script), log.clone(), table.clone());
+            let met = met.clone();
             Pipeline::new("model", move |engine| {
                 let kept = engine
                     .dataframe(source::Memory::new("events", Arc::clone(&script)).policy(Policy::Skip))
                     .filter(|event| event.2);
                 kept.clone().sink(log.clone());
-                kept.sink(table.clone());
+                kept.clone().sink(table.clone());
+                // Frames that part and meet again keep the order of each partition.
+                let [even, odd] = kept.partition(|event| event.1 as usize % 2);
+                even.concat(odd).sink(met.clone());
                 Ok(())
             })
         };
@@ -136,12 +141,14 @@ proptest! {
         written.sort_by_key(|event| event.1);
         prop_assert_eq!(written, expected_log);
         let rows: BTreeMap<u8, Event> = table.rows().into_iter().map(|row| (row.0, row)).collect();
-        prop_assert_eq!(rows, expected_table);
+        prop_assert_eq!(&rows, &expected_table);
+        let rows: BTreeMap<u8, Event> = met.rows().into_iter().map(|row| (row.0, row)).collect();
+        prop_assert_eq!(&rows, &expected_table);
         let ends = script.ends();
         for slice in store.stored("model") {
             prop_assert_eq!(slice.position, ends[&slice.key.partition]);
         }
-        for sink in ["log", "table"] {
+        for sink in ["log", "table", "met"] {
             let slices = store.stored("model").into_iter().filter(|slice| slice.key.sink == sink);
             let mut total = tidegate::position::Counters::default();
             slices.for_each(|slice| total += slice.counters);

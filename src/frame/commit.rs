@@ -16,6 +16,7 @@ use super::input::wake;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::sink::{Closed, Flusher, Order, Part, SinkContext, WriterContext};
+use crate::unwind;
 
 /// Closed epochs on their way to the flusher: a second's worth of ticks, so that the channel is full
 /// only while a transaction takes longer than that; what does not fit waits in the operator, bounded by
@@ -70,12 +71,20 @@ pub(crate) fn commit<'s>(
                 wake: wake(activator),
                 writer,
                 pace: live.pace,
+                hurry: Arc::clone(&site.hurry),
                 abort: live.abort.clone(),
                 stats: Arc::clone(&live.stats),
             };
             let thread = std::thread::Builder::new()
                 .name(format!("flusher {}", scope.index()))
-                .spawn(move || flusher.run());
+                .spawn(move || {
+                    let abort = flusher.abort.clone();
+                    let run = std::panic::AssertUnwindSafe(|| flusher.run());
+                    if let Err(panic) = std::panic::catch_unwind(run) {
+                        let message = unwind::message(&*panic);
+                        abort.raise(Error::internal(format!("a flusher panicked: {message}")));
+                    }
+                });
             match thread {
                 Ok(thread) => site.threads.borrow_mut().push(thread),
                 Err(error) => {

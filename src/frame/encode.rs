@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Pipeline;
-use timely::dataflow::operators::Concatenate;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::dataflow::operators::{Concatenate, InputCapability};
 use timely::progress::operate::FrontierInterest;
 
 use super::Streams;
 use super::context::Site;
-use crate::record::Reject;
-use crate::sink::{Part, Sink, SinkId};
+use crate::epoch::Epoch;
+use crate::record::{Refusal, Reject};
+use crate::sink::{Encoder, Part, Sink, SinkId};
+use crate::unwind;
 
 /// Encoded bytes that make a chunk of their own, so that none grows without bound.
 const CHUNK: usize = 1 << 20;
@@ -44,40 +46,52 @@ pub(crate) fn encode<'s, T: 'static>(
         move |_frontiers| {
             let door = &live.sinks[usize::from(id.0)].door;
             let mut parts = parts.activate();
-            rows.for_each_stamp(|capability, containers| {
-                let mut session = parts.session(&capability);
-                for row in containers.flat_map(|rows| rows.drain(..)) {
+            // In the order of arrival, which grouping by stamp would not keep. A chunk holds one epoch.
+            let mut last: Option<InputCapability<Epoch>> = None;
+            rows.for_each(|capability, rows| {
+                if let Some(last) = last.take_if(|last| last.least() != capability.least()) {
+                    parts.session(&last).give_iterator(taken(&mut *encoder, id));
+                }
+                for row in rows.drain(..) {
                     if live.abort.is_raised() {
                         return;
                     }
-                    if !door.admits(&row.at) {
+                    let at = row.at;
+                    if !door.admits(&at) {
                         continue;
                     }
-                    if let Err(refusal) = encoder.encode(row.at, row.change) {
-                        let reject = Reject { at: row.at, refusal, key: None, value: None };
+                    // What a row is made of is a user's code too.
+                    let encoded = unwind::catch(|| encoder.encode(at, row.change))
+                        .unwrap_or_else(|reason| Err(Refusal::new("encode", reason)));
+                    if let Err(refusal) = encoded {
+                        let reject = Reject { at, refusal, key: None, value: None };
                         let Some(reject) = live.refuse(reject) else { return };
-                        session.give(Part::Reject(id, reject));
+                        parts.session(&capability).give(Part::Reject(id, reject));
                     } else if encoder.buffered() >= CHUNK {
-                        session
-                            .give_iterator(encoder.take().map(|c| Part::Rows(id, c)).into_iter());
+                        parts.session(&capability).give_iterator(taken(&mut *encoder, id));
                     }
                 }
-                session.give_iterator(encoder.take().map(|c| Part::Rows(id, c)).into_iter());
+                last = Some(capability);
             });
-            rejects.for_each_stamp(|capability, containers| {
-                let admitted = containers
-                    .flat_map(|rejects| rejects.drain(..))
-                    .filter(|reject| door.admits(&reject.at));
+            if let Some(last) = last {
+                parts.session(&last).give_iterator(taken(&mut *encoder, id));
+            }
+            rejects.for_each(|capability, rejects| {
+                let admitted = rejects.drain(..).filter(|reject| door.admits(&reject.at));
                 parts
                     .session(&capability)
                     .give_iterator(admitted.map(|reject| Part::Reject(id, reject)));
             });
-            spans.for_each_stamp(|capability, containers| {
-                let clipped =
-                    containers.flat_map(|spans| spans.drain(..)).filter_map(|span| door.clip(span));
+            spans.for_each(|capability, spans| {
+                let clipped = spans.drain(..).filter_map(|span| door.clip(span));
                 parts.session(&capability).give_iterator(clipped.map(|span| Part::Span(id, span)));
             });
         }
     });
     site.parts.borrow_mut().entry(store).or_default().push(part_stream);
+}
+
+/// What was encoded since the last time, as a part.
+fn taken<T>(encoder: &mut dyn Encoder<T>, id: SinkId) -> impl Iterator<Item = Part> + use<T> {
+    encoder.take().map(|chunk| Part::Rows(id, chunk)).into_iter()
 }

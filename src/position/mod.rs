@@ -5,9 +5,11 @@
 //! *door*, what it has applied already. No SQL in here: a sink stores its own positions.
 
 mod door;
+mod order;
 mod slice;
 mod tally;
 
 pub use door::Door;
+pub use order::in_order;
 pub use slice::{Moved, Slice, SliceKey, cuts, resume};
 pub use tally::{Counters, Outcome, tally};

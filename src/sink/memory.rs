@@ -10,7 +10,7 @@ use super::{
     WriterContext,
 };
 use crate::error::{Error, Kind, Result};
-use crate::position::{Counters, Outcome, Slice, SliceKey, tally};
+use crate::position::{Counters, Outcome, Slice, SliceKey, in_order, tally};
 use crate::record::{At, Change, Offset, Refusal};
 
 /// A scripted failure of a transaction.
@@ -136,7 +136,10 @@ impl<T: Clone + Send + 'static> Apply for Memory<T> {
             *chunk.payload.downcast::<Encoded<T>>().expect("an encoder of this table made it")
         });
         let table = Arc::clone(&self.rows);
-        let rows: Encoded<T> = rows.collect();
+        let mut rows: Encoded<T> = rows.collect();
+        if !in_order(rows.iter().map(|(at, _)| *at)) {
+            rows.sort_by_key(|(at, _)| *at);
+        }
         let mut outcomes: Vec<_> = rows.iter().map(|(at, _)| (*at, Outcome::Written)).collect();
         let Some(key) = self.key.clone() else {
             return (

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::rows::Rows;
 use super::table::Table;
-use crate::position::Outcome;
+use crate::position::{Outcome, in_order};
 use crate::record::At;
 
 /// Tuples of the same columns, ready for COPY.
@@ -128,7 +128,8 @@ fn field_count(fields: usize) -> [u8; 2] {
     u16::try_from(fields).expect("a table has at most 1600 columns").to_be_bytes()
 }
 
-/// The rows of several chunks under one numbering, in the order of their arrival.
+/// The rows of several chunks under one numbering, in the order of their arrival; where frames that
+/// part and meet again have mixed up the rows of a partition, in the order of their offsets.
 struct Arrived<'a> {
     chunks: &'a [Rows],
     /// Chunk and entry of each row.
@@ -140,6 +141,10 @@ impl<'a> Arrived<'a> {
         let mut places = Vec::with_capacity(chunks.iter().map(|rows| rows.entries.len()).sum());
         for (chunk, rows) in (0..).zip(chunks) {
             places.extend((0..).zip(&rows.entries).map(|(entry, _)| (chunk, entry)));
+        }
+        let at = |(chunk, entry): &(u32, u32)| chunks[*chunk as usize].entries[*entry as usize].at;
+        if !in_order(places.iter().map(at)) {
+            places.sort_by_key(at);
         }
         Arrived { chunks, places }
     }

@@ -17,8 +17,9 @@ use super::faults;
 use super::ffi::{Client, Message};
 use crate::codec::{Codec, Decoded};
 use crate::error::{Error, Result};
-use crate::record::{At, Change, Offset, Partition, Record, Reject, Row};
+use crate::record::{At, Change, Offset, Partition, Record, Refusal, Reject, Row};
 use crate::source::{Assignment, Batch, Poll, Reader, Standing};
+use crate::unwind;
 
 /// How many messages are taken from the queue at a time: few enough to stay in the cache.
 const CHUNK: usize = 256;
@@ -249,7 +250,10 @@ impl<C: Codec> TopicReader<C> {
             value,
             headers: &message.headers(),
         };
-        match self.codec.decode(&record) {
+        let codec = &mut self.codec;
+        let decoded = unwind::catch(|| codec.decode(&record))
+            .unwrap_or_else(|reason| Err(Refusal::new("decode", reason)));
+        match decoded {
             Ok(Decoded::Value(value)) => batch.rows.push(Row { at, change: Change::Put(value) }),
             Ok(Decoded::Tombstone) => {
                 batch.rows.push(Row { at, change: Change::Delete(key.map(Box::from)) });
