@@ -216,3 +216,26 @@ fn a_codec_of_ones_own_sees_the_whole_record() {
     };
     assert_eq!(Offsets.decode(&record), Ok(Decoded::Value((3, 42))));
 }
+
+#[test]
+fn a_source_that_is_held_back_is_not_lingered_on() {
+    let store = MemoryStore::new();
+    let script = Script::new(vec![(0..2000).map(Step::Row).collect()]);
+    let table = sink::Memory::table(&store, "table");
+    let rows = table.clone();
+    let pipeline = Pipeline::new("held", move |engine| {
+        engine
+            .dataframe(source::Memory::new("numbers", Arc::clone(&script)))
+            .filter(|number| *number >= 1999)
+            .sink(table.clone());
+        Ok(())
+    });
+    // A hundredth of the input fits into the memory, and nothing is ever due.
+    let mut options = Options { until_end: true, memory: 2 * 20 * 64, ..workers(1) };
+    options.pace.linger = Duration::from_secs(3600);
+    let started = Instant::now();
+    let summary = pipeline.run(&options).unwrap();
+    assert_eq!(summary.counters.filtered, 1999);
+    assert_eq!(rows.rows(), [1999]);
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+}
