@@ -55,7 +55,7 @@ pub(crate) fn encode<'s, T: 'static>(
                     }
                     if let Err(refusal) = encoder.encode(row.at, row.change) {
                         let reject = Reject { at: row.at, refusal, key: None, value: None };
-                        let Some(reject) = live.refuse(reject) else { return };
+                        let Some(reject) = live.refuse_for(Some(id), reject) else { return };
                         session.give(Part::Reject(id, reject));
                     } else if encoder.buffered() >= CHUNK {
                         session
