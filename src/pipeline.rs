@@ -182,6 +182,9 @@ impl Pipeline {
         let mut locks = Vec::new();
         let agreed = agree(&mut mesh, digest, &options.stop, |waiting| {
             let prepared = prepared.as_mut().expect("all processes agreed on a plan");
+            let waiting = &|line: &str| {
+                waiting(&format!("standby of pipeline `{}`, waiting: {line}", self.name))
+            };
             let standby =
                 Standby { take_over: options.take_over, every: Duration::from_secs(1), waiting };
             for store in &prepared.stores {
