@@ -62,6 +62,13 @@ pub(crate) fn plan(
     dataflow(Engine { builder: Rc::clone(&builder) })?;
     let plan = builder.take()?;
     plan.validate()?;
+    if let Some(name) = params.keys().find(|name| !plan.params.contains_key(*name)) {
+        let known: Vec<_> = plan.params.keys().map(|known| format!("`{known}`")).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(Error::config(format!(
+            "the dataflow has no parameter `{name}`; it asks for {known}"
+        )));
+    }
     Ok(plan)
 }
 

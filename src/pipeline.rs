@@ -195,7 +195,7 @@ impl Pipeline {
             let prepared = prepared.as_mut().expect("all processes agreed on a plan");
             let waiting = |line: &str| {
                 waited.set(true);
-                waiting(line)
+                waiting(&format!("standby of pipeline `{}`, waiting: {line}", self.name))
             };
             let standby = Standby {
                 take_over: options.take_over,

@@ -71,6 +71,8 @@ pub struct Plan {
     pub sources: Vec<SourcePlan>,
     /// All sinks.
     pub sinks: Vec<SinkPlan>,
+    /// The parameters that the dataflow asked for, with what it was given for them.
+    pub params: BTreeMap<String, Option<String>>,
 }
 
 impl Plan {
@@ -168,9 +170,27 @@ impl Plan {
             hash.update(&sink.target.describe);
             hash.update(sink.target.store.identity());
         }
+        // A closure may hold one, which shows nowhere else.
+        hash.update(format!("{:?}", self.params));
         hash.finalize().iter().take(8).fold(String::new(), |mut text, byte| {
             write!(text, "{byte:02x}").expect("a string takes all");
             text
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_tells_parameters_apart_that_show_nowhere_else() {
+        let with = |value: Option<&str>| {
+            let params = BTreeMap::from([("least".to_owned(), value.map(str::to_owned))]);
+            Plan { params, ..Plan::default() }.digest()
+        };
+        assert_eq!(with(Some("1")), with(Some("1")));
+        assert_ne!(with(Some("1")), with(Some("2")));
+        assert_ne!(with(Some("1")), with(None));
     }
 }

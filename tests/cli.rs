@@ -338,7 +338,27 @@ fn a_dataflow_runs_to_the_end_and_its_positions_can_be_moved() {
     let sentence = end(place.command("positions", &["--forget", "elsewhere"])).sentence(3);
     assert!(sentence.contains("has no position of `elsewhere`"), "{sentence}");
     let positions = end(place.command("positions", &["--forget"])).well();
+    assert!(positions.contains("has no position yet"), "{positions}");
     assert_eq!(positions.lines().count(), 1, "{positions}");
+}
+
+#[test]
+fn a_parameter_that_no_dataflow_asks_for_is_one_sentence_and_ends_with_3() {
+    let sentence = run(&["check", "orders", "--param", "tabel=elsewhere"]).sentence(3);
+    assert_eq!(sentence, "the dataflow has no parameter `tabel`; it asks for `table`, `topic`");
+}
+
+#[test]
+fn a_row_that_does_not_fit_is_refused_with_its_table_and_column() {
+    let place = Place::new(
+        "unfit",
+        "order_id bigint primary key, customer varchar(1), status text, amount bigint,
+         currency text, created_at timestamptz",
+    );
+    place.produce(0..3);
+    let sentence = end(place.command("run", &["--until-end"])).sentence(8);
+    let expected = format!(" for `{}.t`, column `customer`: ", place.name);
+    assert!(sentence.starts_with("encode ") && sentence.contains(&expected), "{sentence}");
 }
 
 #[test]

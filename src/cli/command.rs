@@ -1,6 +1,7 @@
 //! The commands and how arguments become one.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -62,8 +63,9 @@ pub(super) enum Command {
 
 /// Reads the arguments; `None` where help or the version was asked for, and printed.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>> {
+    let args: Vec<OsString> = args.into_iter().collect();
     let parsed = command()
-        .try_get_matches_from(args)
+        .try_get_matches_from(&args)
         .and_then(|matches| Program::from_arg_matches(&matches));
     match parsed {
         Ok(program) => Ok(Some(program.command)),
@@ -72,7 +74,10 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<C
                 print(error.render())?;
                 Ok(None)
             }
-            _ => Err(usage(sentence(&error))),
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                Err(usage(format!("no command is given; see `{} --help`", called(&args))))
+            }
+            _ => Err(usage(sentence(&error, &called(&args)))),
         },
     }
 }
@@ -88,15 +93,25 @@ fn command() -> clap::Command {
         .mut_subcommands(|command| command.disable_help_flag(true))
 }
 
-/// What is wrong, in one line, without the usage that follows it.
-fn sentence(error: &clap::Error) -> String {
+/// The program as it was called, with its command where that is one.
+fn called(args: &[OsString]) -> String {
+    let program = args.first().and_then(|path| Path::new(path).file_name()?.to_str());
+    let program = program.unwrap_or(env!("CARGO_PKG_NAME"));
+    let command = args.get(1).and_then(|name| {
+        command().get_subcommands().find(|known| name == known.get_name()).map(ToString::to_string)
+    });
+    command.map_or_else(|| program.to_owned(), |command| format!("{program} {command}"))
+}
+
+/// What is wrong, in one line, without the usage that follows it. Not every error has one, hence `called`.
+fn sentence(error: &clap::Error, called: &str) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let mut parts =
         text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
     let wrong = parts.next().unwrap_or_default();
     let usage = parts.find_map(|part| part.strip_prefix("Usage: ").map(str::to_owned));
-    let words = usage.as_deref().unwrap_or("tidegate").split(' ');
+    let words = usage.as_deref().unwrap_or(called).split(' ');
     let command: Vec<_> = words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();
     format!("{wrong}; see `{} --help`", command.join(" "))
 }
@@ -125,7 +140,12 @@ mod tests {
                 "tidegate run",
                 "the following required arguments were not provided: <DATAFLOW>; see `tidegate run --help`",
             ),
+            ("tidegate", "no command is given; see `tidegate --help`"),
             ("tidegate rnu", "unrecognized subcommand 'rnu'; see `tidegate --help`"),
+            (
+                "somewhere/else run orders -w x",
+                "invalid value 'x' for '--threads <NUM>': invalid digit found in string; see `else run --help`",
+            ),
         ] {
             let error = parse_line(line).err().expect(line);
             assert_eq!(error.to_string(), expected);

@@ -37,6 +37,10 @@ impl Table {
     pub(super) fn row<const N: usize>(&mut self, row: [String; N]) {
         self.rows.push(row.to_vec());
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.len() == 1
+    }
 }
 
 impl Display for Table {

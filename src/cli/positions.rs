@@ -151,6 +151,12 @@ pub(super) fn positions(entries: &Entries, args: &PositionsArgs) -> Result<()> {
             ]);
         }
     }
+    if table.is_empty() {
+        return print(format!(
+            "pipeline `{}` has no position yet; its next run stores them as it starts",
+            pipeline.name()
+        ));
+    }
     print(table)
 }
 

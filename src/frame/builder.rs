@@ -49,7 +49,9 @@ impl<'s> Builder<'s> {
 
     /// A named parameter.
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
-        self.params.get(name).map(String::as_str)
+        let value = self.params.get(name);
+        self.plan.borrow_mut().params.insert(name.to_owned(), value.cloned());
+        value.map(String::as_str)
     }
 
     /// Keeps the first error of a call that has no way to return one.

@@ -78,28 +78,38 @@ impl Live {
     /// What becomes of a refused record: `Some` to pass on and count; `None` where its source's policy
     /// is to stop, after raising that.
     pub(crate) fn refuse(&self, reject: Reject) -> Option<Reject> {
+        self.refuse_for(None, reject)
+    }
+
+    /// As [`refuse`](Self::refuse), where it is `sink` that has no place for it.
+    pub(crate) fn refuse_for(&self, sink: Option<SinkId>, reject: Reject) -> Option<Reject> {
         let source = &self.sources[usize::from(reject.at.source.0)];
         match source.policy {
             Policy::Skip => Some(reject),
             Policy::Stop => {
-                self.abort.raise(stopped(&source.name, &reject));
+                self.abort.raise({
+                    let sink = sink.map(|id| self.sinks[usize::from(id.0)].name.as_str());
+                    stopped(&source.name, sink, &reject)
+                });
                 None
             }
         }
     }
 }
 
-fn stopped(source: &str, reject: &Reject) -> Error {
+fn stopped(source: &str, sink: Option<&str>, reject: &Reject) -> Error {
     let Reject { at, refusal, .. } = reject;
+    let sink = sink.map(|sink| format!(" for `{sink}`"));
     let column = refusal.column.as_ref().map(|column| format!(", column `{column}`"));
     Error::new(
         Kind::Refused,
         format!(
-            "{} `{source}[{}]@{}`{}: {}; the position stays before it: correct the dataflow or the \
+            "{} `{source}[{}]@{}`{}{}: {}; the position stays before it: correct the dataflow or the \
              table, or choose the policy `skip`",
             refusal.stage,
             at.partition,
             at.offset,
+            sink.unwrap_or_default(),
             column.unwrap_or_default(),
             refusal.reason
         ),

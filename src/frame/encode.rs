@@ -65,7 +65,7 @@ pub(crate) fn encode<'s, T: 'static>(
                         .unwrap_or_else(|reason| Err(Refusal::new("encode", reason)));
                     if let Err(refusal) = encoded {
                         let reject = Reject { at, refusal, key: None, value: None };
-                        let Some(reject) = live.refuse(reject) else { return };
+                        let Some(reject) = live.refuse_for(Some(id), reject) else { return };
                         parts.session(&capability).give(Part::Reject(id, reject));
                     } else if encoder.buffered() >= CHUNK {
                         parts.session(&capability).give_iterator(taken(&mut *encoder, id));
