@@ -128,6 +128,11 @@ impl Plan {
         &self.sinks[usize::from(id.0)]
     }
 
+    /// Whether a keyed sink is reached from a source: then the order of its records matters.
+    pub fn is_ordered(&self, source: SourceId) -> bool {
+        self.sinks.iter().any(|sink| sink.target.keyed && sink.sources.contains(&source))
+    }
+
     /// The plan as text: a line a node.
     pub fn describe(&self) -> String {
         let mut text = String::new();

@@ -9,5 +9,5 @@ mod slice;
 mod tally;
 
 pub use door::Door;
-pub use slice::{Moved, Slice, SliceKey, cuts, resume};
+pub use slice::{Moved, Slice, SliceKey, cuts, durable, resume};
 pub use tally::{Counters, Outcome, tally};
