@@ -109,7 +109,6 @@ fn says(process: &mut Process, text: &'static str) -> Receiver<()> {
     std::thread::spawn(move || {
         // To the end, so that the process never blocks on a full pipe.
         for line in log.lines().map_while(Result::ok) {
-            eprintln!("{line}");
             if line.contains(text) {
                 let _ = said.send(());
             }
