@@ -10,7 +10,7 @@ use crate::plan::{Plan, SinkPlan, SourcePlan, StorePlan};
 use crate::position::{Counters, Slice, SliceKey, resume};
 use crate::record::{Offset, Partition};
 use crate::sink::Generation;
-use crate::source::Bounds;
+use crate::source::{Bounds, Late};
 
 /// The decisions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,8 +33,10 @@ pub struct StoreLaunch {
 /// What is decided for a source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceLaunch {
-    /// Where each partition's reading begins.
+    /// Where each partition's reading begins, but for those that are late.
     pub starts: BTreeMap<Partition, Offset>,
+    /// The partitions that wait for the older ones; `None` where the order does not matter.
+    pub late: Option<Late>,
     /// Where a bounded run ends.
     pub ends: Option<BTreeMap<Partition, Offset>>,
 }
@@ -48,7 +50,9 @@ impl Launch {
 
 /// Takes the next generation in every store and settles where everything begins. Where a sink has
 /// nothing stored for a source, the start that `from(..)` resolves to is stored before the first
-/// record is read; a partition that appeared since starts at its beginning (contract C2).
+/// record is read; a partition that appeared since starts at its beginning (contract C2), and waits for
+/// the older ones where a keyed sink is reached (contract C6). Nothing is stored for one that waits, so
+/// it waits again when the run ends meanwhile.
 pub fn launch(
     plan: &mut Plan,
     stores: &[StorePlan],
@@ -64,17 +68,28 @@ pub fn launch(
     }
 
     let mut sources = Vec::new();
+    let ordered: Vec<_> = plan.sources.iter().map(|source| plan.is_ordered(source.id)).collect();
     let Plan { sources: source_plans, sinks, .. } = plan;
-    for source in source_plans {
+    for (source, ordered) in source_plans.iter_mut().zip(ordered) {
         let partitions = source.catalog.partitions()?;
         let bounds = source.catalog.bounds(&partitions)?;
+        let slices = launched.iter().flat_map(|store| &store.slices);
+        let stored: BTreeSet<Partition> = slices
+            .filter(|slice| slice.key.source == source.name)
+            .map(|slice| slice.key.partition)
+            .collect();
+        let late = ordered.then(|| late(&bounds, &stored));
         for (store, launched) in stores.iter().zip(&mut launched) {
             let mut fresh = Vec::new();
             for id in &store.sinks {
                 let sink = &sinks[usize::from(id.0)];
                 if sink.sources.contains(&source.id) {
-                    fresh.extend(missing(source, sink, &partitions, &bounds, &launched.slices)?);
+                    let launched = &launched.slices;
+                    fresh.extend(missing(source, sink, &partitions, &bounds, &stored, launched)?);
                 }
+            }
+            if let Some(late) = &late {
+                fresh.retain(|slice| !late.starts.contains_key(&slice.key.partition));
             }
             if !fresh.is_empty() {
                 store.store.create(pipeline, launched.generation, &fresh)?;
@@ -86,20 +101,34 @@ pub fn launch(
         }
         let starts = resume(launched.iter().flat_map(|store| &store.slices), &source.name);
         let ends = until_end.then(|| bounds.iter().map(|(p, b)| (*p, b.end)).collect());
-        sources.push(SourceLaunch { starts, ends });
+        sources.push(SourceLaunch { starts, late, ends });
     }
     Ok(Launch { stores: launched, sources })
 }
 
-/// The slices of `sink` that are not stored yet, with where they start.
+/// The partitions that no sink has stored anything of, while others have: those that are new.
+fn late(bounds: &BTreeMap<Partition, Bounds>, stored: &BTreeSet<Partition>) -> Late {
+    let (old, new): (Vec<_>, Vec<_>) =
+        bounds.iter().map(|(p, b)| (*p, *b)).partition(|(p, _)| stored.contains(p));
+    if stored.is_empty() || new.is_empty() {
+        return Late::default();
+    }
+    let starts = new.into_iter().map(|(partition, bounds)| (partition, bounds.first)).collect();
+    Late { starts, after: Late::barrier(old) }
+}
+
+/// The slices of `sink` that are not stored yet, with where they start. `stored` are the partitions
+/// that any sink has stored something of: what this one lacks of those begins where they began, and is
+/// told from the log when it is no longer there.
 fn missing(
     source: &mut SourcePlan,
     sink: &SinkPlan,
     partitions: &[Partition],
     bounds: &BTreeMap<Partition, Bounds>,
-    stored: &[Slice],
+    stored: &BTreeSet<Partition>,
+    launched: &[Slice],
 ) -> Result<Vec<Slice>> {
-    let known: BTreeSet<Partition> = stored
+    let known: BTreeSet<Partition> = launched
         .iter()
         .filter(|slice| slice.key.sink == sink.target.name && slice.key.source == source.name)
         .map(|slice| slice.key.partition)
@@ -111,7 +140,9 @@ fn missing(
     let starts = if known.is_empty() {
         source.catalog.resolve(&absent)?
     } else {
-        absent.iter().map(|p| (*p, bounds.get(p).map_or(Offset(0), |b| b.first))).collect()
+        let first = |p: &Partition| bounds.get(p).map_or(Offset(0), |bounds| bounds.first);
+        let start = |p: &Partition| if stored.contains(p) { Offset(0) } else { first(p) };
+        absent.iter().map(|partition| (*partition, start(partition))).collect()
     };
     Ok(starts
         .into_iter()

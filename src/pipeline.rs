@@ -264,6 +264,7 @@ impl Pipeline {
                 store,
                 shape: Arc::clone(shape),
                 fan_out: sink.fan_out,
+                sources: sink.sources.clone(),
                 door: Door::new(applied.collect()),
             }
         });

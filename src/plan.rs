@@ -141,6 +141,11 @@ impl Plan {
             && self.sources.iter().find(named).is_some_and(|s| sink.sources.contains(&s.id))
     }
 
+    /// Whether a keyed sink is reached from a source: then the order of its records matters.
+    pub fn is_ordered(&self, source: SourceId) -> bool {
+        self.sinks.iter().any(|sink| sink.target.keyed && sink.sources.contains(&source))
+    }
+
     /// The plan as text: a line a node.
     pub fn describe(&self) -> String {
         let mut text = String::new();

@@ -234,6 +234,21 @@ fn after_a_clean_stop_the_groups_offsets_equal_the_stored_positions() {
     }
 }
 
+#[test]
+fn what_one_sink_lacks_of_a_partition_that_another_has_is_not_skipped() {
+    let mut story = Story::new("lacks");
+    story.produce(0..1_000);
+    story.run(&["--until-end"]).success(LONG);
+    // As after a crash between two databases, of which one had not stored the new partition yet.
+    let lacking = "delete from tidegate.slices where pipeline = $1 and partition = 3 and sink = $2";
+    let table = format!("{}.valid_orders", story.schema);
+    assert_eq!(story.client.execute(lacking, &[&story.schema, &table]).unwrap(), 1);
+    common::delete_before(&story.topic, 3, 5);
+    let (status, out, err) = story.run(&["--until-end"]).wait(LONG);
+    assert_eq!(status.code(), Some(4), "{out}\n{err}");
+    assert!(err.contains("[0, 5) are lost"), "{err}");
+}
+
 /// The committed offsets of a group.
 fn group(group: &str, topic: &str) -> BTreeMap<i32, i64> {
     use rdkafka::consumer::{BaseConsumer, Consumer};

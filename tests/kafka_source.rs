@@ -17,7 +17,9 @@ use rdkafka::topic_partition_list::{Offset as Raw, TopicPartitionList};
 use tidegate::codec::{Codec, Decoded, Json};
 use tidegate::record::{Change, Offset, Partition, Record, Refusal, SourceId};
 use tidegate::source::kafka::Kafka;
-use tidegate::source::{Assignment, Batch, Bounds, Poll, Reader, Settings, Source, Start, Wake};
+use tidegate::source::{
+    Assignment, Batch, Bounds, Late, Ordered, Poll, Progress, Reader, Settings, Source, Start, Wake,
+};
 use tidegate::{Kind, Result};
 
 /// How long anything may take before its test fails.
@@ -160,6 +162,7 @@ fn assignment(starts: impl IntoIterator<Item = (i32, i64)>) -> Assignment {
         worker: 0,
         peers: 1,
         starts: offsets(starts),
+        ordered: None,
         ends: None,
         cuts: BTreeMap::new(),
         budget: 64 << 20,
@@ -523,6 +526,95 @@ fn new_partitions_are_found_while_running_and_read_from_their_beginning() {
     assert_eq!([run.joined(0, 0), run.joined(1, 0), run.joined(2, 0)], [5, 7, 8]);
     let standings = run.reader.standings();
     assert_eq!(standings.iter().map(|s| s.position.0).collect::<Vec<_>>(), [5, 7, 8]);
+}
+
+/// What is durable, as a test says it, and how often it was asked.
+#[derive(Clone, Default)]
+struct Stored(Arc<Mutex<(BTreeMap<Partition, Offset>, usize)>>);
+
+impl Stored {
+    fn set(&self, pairs: impl IntoIterator<Item = (i32, i64)>) {
+        self.0.lock().unwrap().0 = offsets(pairs);
+    }
+
+    fn order(&self, late: Late) -> Option<Ordered> {
+        let stored = Arc::clone(&self.0);
+        let durable = Progress::new(move || {
+            let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
+            stored.1 += 1;
+            Ok(stored.0.clone())
+        });
+        Some(Ordered { late, durable })
+    }
+
+    /// Polls `run` until this was asked `times` times more.
+    fn asked(&self, run: &mut Run<String>, times: usize) {
+        let enough = self.0.lock().unwrap().1 + times;
+        let deadline = Instant::now() + LIMIT;
+        while self.0.lock().unwrap().1 < enough {
+            assert!(Instant::now() < deadline, "not asked");
+            run.reader.poll(100, &mut run.batch).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        run.reader.poll(100, &mut run.batch).unwrap();
+    }
+}
+
+#[test]
+fn new_partitions_of_an_ordered_source_wait_until_the_older_ones_are_durable() {
+    let topic = Topic::new("waits", 2);
+    topic.fill(0, 5);
+    let source = topic.source().discover_every(Duration::from_millis(50));
+    let stored = Stored::default();
+    let mut ordered = assignment([(0, 0), (1, 0)]);
+    ordered.ordered = stored.order(Late::default());
+    let mut run = Run::new(&source, ordered);
+    run.reach(0, 5);
+    topic.grow(4);
+    (2..4).for_each(|partition| topic.fill(partition, 7));
+    for enough in [[].as_slice(), &[(0, 4)]] {
+        stored.set(enough.iter().copied());
+        stored.asked(&mut run, 2);
+        assert!(run.spans().iter().all(|span| span.0 == 0), "{:?}", run.spans());
+    }
+    // What comes later to the older ones is not waited for, nor is partition 1, which is empty.
+    topic.fill(0, 5);
+    stored.set([(0, 5)]);
+    run.reach(2, 7);
+    run.reach(3, 7);
+    // The next ones wait for those too.
+    topic.grow(5);
+    topic.fill(4, 3);
+    stored.set([(0, 10), (2, 7), (3, 6)]);
+    stored.asked(&mut run, 2);
+    assert!(run.spans().iter().all(|span| span.0 < 4), "{:?}", run.spans());
+    stored.set([(0, 10), (2, 7), (3, 7)]);
+    run.reach(4, 3);
+    assert_eq!([2, 3, 4].map(|partition| run.joined(partition, 0)), [7, 7, 3]);
+}
+
+#[test]
+fn a_bounded_run_reads_late_partitions_last_and_ends() {
+    let topic = Topic::new("late", 4);
+    (0..3).for_each(|partition| topic.fill(partition, 10));
+    let stored = Stored::default();
+    let late = Late { starts: offsets([(1, 0), (2, 0), (3, 0)]), after: offsets([(0, 10)]) };
+    let bounded = |worker| {
+        let mut bounded = assignment([(0, 0)]);
+        bounded.ends = Some(offsets([(0, 10), (1, 10), (2, 10), (3, 0)]));
+        (bounded.worker, bounded.peers) = (worker, 4);
+        bounded.ordered = stored.order(late.clone());
+        Run::new(&topic.source(), bounded)
+    };
+    let [mut old, mut new, _, mut empty] = [0, 1, 2, 3].map(bounded);
+    assert!(old.until(|_| false).unwrap(), "the older one is read at once");
+    assert!(empty.until(|_| false).unwrap(), "nothing is waited for where nothing is to be read");
+    stored.set([(0, 9)]);
+    stored.asked(&mut new, 2);
+    assert_eq!(new.spans(), []);
+    stored.set([(0, 10)]);
+    assert!(new.until(|_| false).unwrap(), "the late one is read, and ends");
+    assert_eq!([old.joined(0, 0), new.joined(1, 0)], [10, 10]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! worker's own ends.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 use crate::launch::Launch;
 use crate::plan::Node;
 use crate::position::Door;
-use crate::record::{Policy, Reject};
+use crate::record::{Policy, Reject, SourceId};
 use crate::run::{Abort, Stats, Stop};
 use crate::sink::{Generation, Pace, Part, Shape, SinkId, Store};
 use crate::source::Settings;
@@ -36,6 +36,8 @@ pub(crate) struct LiveSink {
     pub store: usize,
     pub shape: Shape,
     pub fan_out: bool,
+    /// The sources whose records reach it.
+    pub sources: BTreeSet<SourceId>,
     pub door: Door,
 }
 

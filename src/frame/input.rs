@@ -1,6 +1,7 @@
 //! The input operator: a reader's records into the stream, epoch by epoch, with back-pressure.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use timely::container::CapacityContainerBuilder;
@@ -10,13 +11,13 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::scheduling::SyncActivator;
 
-use super::context::Site;
+use super::context::{Live, Site};
 use super::durable::{Account, Durable};
 use crate::epoch::Epoch;
 use crate::error::Result;
-use crate::position::cuts;
+use crate::position::{Slice, cuts, durable};
 use crate::record::{Reject, Row, SourceId, Span};
-use crate::source::{Assignment, Batch, Poll, Source, Wake};
+use crate::source::{Assignment, Batch, Ordered, Poll, Progress, Source, Wake};
 
 /// Records a poll may take, and so a container: large enough that the costs per container vanish, small
 /// enough that the rows stay in the processor's cache on their way to the sink.
@@ -48,7 +49,7 @@ pub(crate) fn input<'s, S: Source>(
     let mut spans = Output::from(spans);
     let mut rejects = Output::from(rejects);
 
-    let live = std::sync::Arc::clone(&site.live);
+    let live = Arc::clone(&site.live);
     let control = Rc::clone(&site.control);
     let activator = scope.activator_for(Rc::clone(&address));
     control.register(scope.activator_for(Rc::clone(&address)));
@@ -59,6 +60,10 @@ pub(crate) fn input<'s, S: Source>(
         worker: scope.index(),
         peers: scope.peers(),
         starts: launch.starts.clone(),
+        ordered: launch.late.clone().map(|late| {
+            let durable = progress(Arc::clone(&live), id, source.name());
+            Ordered { late, durable }
+        }),
         ends: launch.ends.clone(),
         cuts: cuts(live.launch.slices(), &source.name()),
         budget: live.budget.fetched,
@@ -127,6 +132,23 @@ pub(crate) fn input<'s, S: Source>(
         }
     });
     Ok((row_stream, span_stream, reject_stream))
+}
+
+/// How far `source` is durable in every sink that it reaches: what the stores say.
+fn progress(live: Arc<Live>, id: SourceId, source: String) -> Progress {
+    Progress::new(move || {
+        let sinks = live.sinks.iter().filter(|sink| sink.sources.contains(&id));
+        let names: Vec<_> = sinks.clone().map(|sink| sink.name.as_str()).collect();
+        let mut slices = Vec::<Slice>::new();
+        for (index, store) in live.stores.iter().enumerate() {
+            let mine = |slice: &Slice| {
+                sinks.clone().any(|sink| sink.store == index && sink.name == slice.key.sink)
+            };
+            let stored = store.store.slices(&live.pipeline)?;
+            slices.extend(stored.into_iter().filter(mine));
+        }
+        Ok(durable(&slices, &source, &names))
+    })
 }
 
 /// A wake-up by timely's activator.

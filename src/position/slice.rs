@@ -66,6 +66,25 @@ pub fn resume<'a>(
     least
 }
 
+/// The least position of each partition that all of `sinks` have stored: what is durable everywhere. A
+/// partition that one of them has nothing of is left out.
+pub fn durable<'a>(
+    slices: impl IntoIterator<Item = &'a Slice>,
+    source: &str,
+    sinks: &[&str],
+) -> BTreeMap<Partition, Offset> {
+    let mut least = BTreeMap::<Partition, (Offset, usize)>::new();
+    for Slice { key, position, .. } in slices {
+        if key.source == source && sinks.contains(&key.sink.as_str()) {
+            let (offset, stored) = least.entry(key.partition).or_insert((*position, 0));
+            *offset = (*offset).min(*position);
+            *stored += 1;
+        }
+    }
+    least.retain(|_, (_, stored)| *stored == sinks.len());
+    least.into_iter().map(|(partition, (offset, _))| (partition, offset)).collect()
+}
+
 /// The positions of each partition's slices above its resume point, ascending: where spans must be
 /// split so that each door lets whole spans through or none.
 pub fn cuts<'a>(
@@ -117,5 +136,18 @@ mod tests {
         );
         assert_eq!(cuts(&slices, "orders"), [(Partition(0), vec![Offset(7), Offset(9)])].into());
         assert!(resume(&slices, "other").is_empty());
+    }
+
+    #[test]
+    fn durable_is_what_every_sink_has_stored() {
+        let slices = [
+            slice("a", 0, 7),
+            slice("b", 0, 3),
+            slice("gone", 0, 1),
+            slice("a", 1, 5),
+            slice("gone", 1, 5),
+        ];
+        assert_eq!(durable(&slices, "orders", &["a", "b"]), [(Partition(0), Offset(3))].into());
+        assert!(durable(&slices, "other", &["a", "b"]).is_empty());
     }
 }

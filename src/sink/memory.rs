@@ -179,6 +179,7 @@ impl<T: Clone + Send + 'static> Sink<T> for Memory<T> {
         Ok(Target {
             name: self.name.clone(),
             describe: format!("memory table `{}`", self.name),
+            keyed: self.key.is_some(),
             store: Arc::new(Shared(Arc::clone(&self.store))),
             spec: Arc::new(Arc::new(self.clone()) as Arc<dyn Apply>),
         })

@@ -63,6 +63,8 @@ pub struct Target {
     pub name: String,
     /// One line for people: what is written where, and with what guarantee.
     pub describe: String,
+    /// Whether its rows have keys, so that a later row takes the place of an earlier one.
+    pub keyed: bool,
     /// The store. Sinks whose stores have equal identities share the first one's.
     pub store: Arc<dyn Store>,
     /// What only the store understands: table, keys, the names of the rows' fields.

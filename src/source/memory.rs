@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Assignment, Batch, Bounds, Catalog, Poll, Reader, Settings, Source, Standing, Wake};
+use super::{
+    Assignment, Batch, Bounds, Catalog, Ordered, Poll, Reader, Settings, Source, Standing, Wake,
+};
 use crate::error::{Error, Result};
 use crate::record::{At, Change, Offset, Partition, Policy, Refusal, Reject, Row, Span};
 
@@ -116,17 +118,18 @@ impl<T: Clone + Send + Sync + 'static> Source for Memory<T> {
 
     fn reader(&self, _settings: &Settings, assignment: Assignment) -> Result<Box<dyn Reader<T>>> {
         let script = Arc::clone(&self.script);
-        let cursors = assignment
-            .owned()
-            .map(|(partition, start)| Cursor::new(&script, &assignment, partition, start))
-            .collect();
+        let cursor = |(partition, start)| Cursor::new(&script, &assignment, partition, start);
+        let cursors = assignment.owned().map(cursor).collect();
+        let late = assignment.owned_late().starts.into_iter().map(cursor).collect();
         Ok(Box::new(Player {
             source: self.name.clone(),
-            script,
             cursors,
+            late,
+            ordered: assignment.ordered.clone(),
             bounded: assignment.ends.is_some(),
             turn: AtomicUsize::new(0),
-            wake: assignment.wake,
+            wake: assignment.wake.clone(),
+            script,
         }))
     }
 }
@@ -194,6 +197,9 @@ struct Player<T> {
     source: String,
     script: Arc<Script<T>>,
     cursors: Vec<Cursor>,
+    /// Those that wait for the older ones; a worker polls often enough to see when they may go.
+    late: Vec<Cursor>,
+    ordered: Option<Ordered>,
     bounded: bool,
     turn: AtomicUsize,
     wake: Wake,
@@ -201,6 +207,12 @@ struct Player<T> {
 
 impl<T: Clone> Reader<T> for Player<T> {
     fn poll(&mut self, limit: usize, batch: &mut Batch<T>) -> Result<Poll> {
+        if let Some(Ordered { late, durable }) = self.ordered.as_ref()
+            && !self.late.is_empty()
+            && late.lag(&durable.ask()?) == 0
+        {
+            self.cursors.append(&mut self.late);
+        }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.cursors.len();
         let mut taken = 0;
@@ -257,7 +269,7 @@ impl<T: Clone> Reader<T> for Player<T> {
         let over = self.cursors.iter().all(|cursor| {
             cursor.step == self.script.partitions[cursor.lane.partition.0 as usize].len()
         });
-        Ok(match (over, self.bounded) {
+        Ok(match (over, self.bounded && self.late.is_empty()) {
             (true, true) => Poll::End,
             (true, false) => Poll::Idle,
             (false, _) => Poll::More,

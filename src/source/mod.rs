@@ -109,6 +109,61 @@ pub trait Catalog: Send {
     fn resolve(&mut self, partitions: &[Partition]) -> Result<BTreeMap<Partition, Offset>>;
 }
 
+/// Partitions that are read only after older ones have passed where those ended when these were found:
+/// a key whose newer records are in one of these may have older ones in one of those.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    /// Where the late partitions begin, for all workers.
+    pub starts: BTreeMap<Partition, Offset>,
+    /// How far the older ones must be durable; those that held nothing are left out.
+    pub after: BTreeMap<Partition, Offset>,
+}
+
+impl Late {
+    /// What the older partitions must pass, by the `bounds` that they have now.
+    pub fn barrier(
+        bounds: impl IntoIterator<Item = (Partition, Bounds)>,
+    ) -> BTreeMap<Partition, Offset> {
+        let held = bounds.into_iter().filter(|(_, bounds)| bounds.end > bounds.first);
+        held.map(|(partition, bounds)| (partition, bounds.end)).collect()
+    }
+
+    /// How many offsets are still to become durable before the late partitions may be read; 0: now.
+    pub fn lag(&self, durable: &BTreeMap<Partition, Offset>) -> i64 {
+        let position = |partition| durable.get(partition).map_or(0, |offset| offset.0);
+        self.after.iter().map(|(partition, end)| (end.0 - position(partition)).max(0)).sum()
+    }
+}
+
+/// Asks how far a source is durable in every sink that it reaches, whichever worker read it. Does I/O
+/// under a time limit; may be called from any thread.
+#[derive(Clone)]
+pub struct Progress(Arc<dyn Fn() -> Result<BTreeMap<Partition, Offset>> + Send + Sync>);
+
+impl Progress {
+    /// A question that `ask` answers.
+    pub fn new(
+        ask: impl Fn() -> Result<BTreeMap<Partition, Offset>> + Send + Sync + 'static,
+    ) -> Self {
+        Progress(Arc::new(ask))
+    }
+
+    /// Asks.
+    pub fn ask(&self) -> Result<BTreeMap<Partition, Offset>> {
+        (self.0)()
+    }
+}
+
+/// What a source needs whose records must be applied in their order, since some sink has keys: new
+/// partitions wait for the older ones (contract C6).
+#[derive(Clone)]
+pub struct Ordered {
+    /// The partitions that were new at the start of the run.
+    pub late: Late,
+    /// How far older ones are.
+    pub durable: Progress,
+}
+
 /// Which part of a source one worker reads.
 #[derive(Clone)]
 pub struct Assignment {
@@ -121,6 +176,9 @@ pub struct Assignment {
     /// Where the partitions known at start begin, for all workers. A partition that appears later
     /// begins at its beginning.
     pub starts: BTreeMap<Partition, Offset>,
+    /// Where partitions that are new, now or later, wait for the older ones; `None` where they are read
+    /// at once.
+    pub ordered: Option<Ordered>,
     /// Where a bounded run ends, for all workers; `None` for a run without an end. A partition that
     /// is not named is not read.
     pub ends: Option<BTreeMap<Partition, Offset>>,
@@ -148,6 +206,17 @@ impl Assignment {
     /// The partitions known at start that are this worker's, with where they begin.
     pub fn owned(&self) -> impl Iterator<Item = (Partition, Offset)> + '_ {
         self.starts.iter().map(|(p, o)| (*p, *o)).filter(|(p, _)| self.owns(*p))
+    }
+
+    /// The partitions that were late at start, and are this worker's and hold something to read.
+    pub fn owned_late(&self) -> Late {
+        let mut late =
+            self.ordered.as_ref().map(|ordered| ordered.late.clone()).unwrap_or_default();
+        late.starts.retain(|partition, start| {
+            let end = self.ends.as_ref().map(|ends| ends.get(partition));
+            self.owns(*partition) && end.is_none_or(|end| end.is_some_and(|end| end > start))
+        });
+        late
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
@@ -42,13 +42,30 @@ pub fn connect() -> Client {
 /// Creates a topic of its own.
 pub fn topic(name: &str, partitions: i32) -> String {
     let topic = unique(name);
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", brokers()).create().unwrap();
+    let admin = admin();
     let new = NewTopic::new(&topic, partitions, TopicReplication::Fixed(1));
     let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(20)));
     let created = block_on(admin.create_topics([&new], &options)).expect("the broker answers");
     created.into_iter().for_each(|result| drop(result.expect("the topic is new")));
     topic
+}
+
+/// Adds partitions to a topic, to have `partitions` of them.
+pub fn grow(topic: &str, partitions: usize) {
+    let new = NewPartitions::new(topic, partitions);
+    let grown = block_on(admin().create_partitions(&[new], &AdminOptions::new()));
+    grown.expect("the broker answers").into_iter().for_each(|result| drop(result.unwrap()));
+}
+
+/// Deletes the records of a partition before `offset`, as retention would.
+pub fn delete_before(topic: &str, partition: i32, offset: i64) {
+    let mut list = rdkafka::TopicPartitionList::new();
+    list.add_partition_offset(topic, partition, rdkafka::Offset::Offset(offset)).unwrap();
+    block_on(admin().delete_records(&list, &AdminOptions::new())).expect("the broker answers");
+}
+
+fn admin() -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", brokers()).create().unwrap()
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {

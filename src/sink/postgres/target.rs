@@ -225,6 +225,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Sink<T> for Postgres {
         Ok(Target {
             name: self.name.clone().unwrap_or_else(|| self.table.clone()),
             describe: how,
+            keyed: !self.key.is_empty(),
             store,
             spec: Arc::new(spec),
         })

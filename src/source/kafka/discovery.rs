@@ -1,10 +1,11 @@
-//! Looks for new partitions while the run goes on, and whether the topic is still there.
+//! Looks for new partitions while the run goes on, and whether the topic is still there; holds new
+//! partitions back where they are to wait for the older ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rdkafka::topic_partition_list::Offset as Raw;
@@ -16,7 +17,7 @@ use super::faults;
 use super::ffi::Client;
 use crate::error::{Error, Result};
 use crate::record::{Offset, Partition};
-use crate::source::Assignment;
+use crate::source::{Assignment, Bounds, Late, Ordered};
 
 /// How long a question may take, which is how long the thread may outlive its reader.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -28,16 +29,24 @@ const FOUND: usize = 256;
 /// not know it yet.
 const MISSING: u32 = 3;
 
+/// How often it is looked whether partitions that wait may be read.
+const RELEASE: Duration = Duration::from_millis(500);
+
+/// How long nothing may become durable, while partitions wait for it, until that is said.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What was found.
 pub(super) enum Found {
-    /// A partition that is new, and where it begins.
+    /// A partition to read from now on, and where it begins.
     Partition(Partition, Offset),
     /// The topic is gone.
     Gone(Code),
 }
 
 /// A thread that asks for the topic's partitions at an interval and announces those that are new and
-/// this worker's, each with its beginning, or that the topic is gone. It ends within a second or so of being stopped.
+/// this worker's, each with its beginning, or that the topic is gone. Of an ordered source, a partition
+/// is announced once the older ones are durable up to where they ended when it was found. It ends within
+/// a second or so of being stopped.
 pub(super) struct Discovery {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -45,25 +54,30 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// Starts looking, for all partitions but those that `assignment` knows.
+    /// Starts looking, for all partitions but those that `assignment` knows, of which those of `late`
+    /// wait. Without `every` it looks for none, and ends when none waits.
     pub(super) fn start(
         client: Arc<Client>,
         connection: &Connection,
         assignment: &Assignment,
-        every: Duration,
+        late: Late,
+        every: Option<Duration>,
     ) -> Result<Discovery> {
         let stop = Arc::new(AtomicBool::new(false));
         let (announce, found) = bounded(FOUND);
-        let search = Search {
+        let mut search = Search {
             client,
             connection: connection.clone(),
             assignment: assignment.clone(),
-            known: assignment.starts.keys().copied().collect(),
+            known: assignment.starts.keys().chain(late_at_start(assignment)).copied().collect(),
+            held: Vec::new(),
+            patience: Patience::default(),
             announce,
             missing: 0,
             stop: Arc::clone(&stop),
         };
-        let every = every.max(Duration::from_millis(10));
+        search.hold(late);
+        let every = every.map(|every| every.max(Duration::from_millis(10)));
         let thread = thread::Builder::new()
             .name(format!("tidegate-discovery-{}", assignment.worker))
             .spawn(move || search.run(every))
@@ -91,21 +105,75 @@ impl Drop for Discovery {
     }
 }
 
+/// All partitions that were late at the start of the run.
+fn late_at_start(assignment: &Assignment) -> impl Iterator<Item = &Partition> {
+    assignment.ordered.iter().flat_map(|ordered| ordered.late.starts.keys())
+}
+
 struct Search {
     client: Arc<Client>,
     connection: Connection,
     assignment: Assignment,
+    /// All that were found, of whichever worker.
     known: BTreeSet<Partition>,
+    held: Vec<Held>,
+    patience: Patience,
     announce: Sender<Found>,
     missing: u32,
     stop: Arc<AtomicBool>,
 }
 
+/// Partitions that are not announced yet, and whether it was said that they wait.
+struct Held {
+    late: Late,
+    said: bool,
+}
+
+/// Since when the offsets that are waited for have not become fewer.
+#[derive(Default)]
+struct Patience {
+    lag: i64,
+    since: Option<Instant>,
+    warned: bool,
+}
+
+impl Patience {
+    /// Whether to say, once, that nothing comes.
+    fn is_over(&mut self, lag: Option<i64>) -> bool {
+        match (self.since, lag) {
+            (None, lag) => *self = Patience::begin(lag.unwrap_or(i64::MAX)),
+            (_, Some(lag)) if lag != self.lag => *self = Patience::begin(lag),
+            (Some(since), _) if !self.warned && since.elapsed() >= PATIENCE => {
+                self.warned = true;
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn begin(lag: i64) -> Self {
+        Patience { lag, since: Some(Instant::now()), warned: false }
+    }
+}
+
 impl Search {
-    fn run(mut self, every: Duration) {
-        while !self.stop.load(Ordering::SeqCst) {
-            thread::park_timeout(every);
-            if !self.stop.load(Ordering::SeqCst) {
+    fn run(mut self, every: Option<Duration>) {
+        let mut looked = Instant::now();
+        loop {
+            self.release();
+            let next = every.map(|every| every.saturating_sub(looked.elapsed()));
+            let pause = match (next, self.held.is_empty()) {
+                (None, true) => return,
+                (Some(next), true) => next,
+                (next, false) => next.map_or(RELEASE, |next| next.min(RELEASE)),
+            };
+            thread::park_timeout(pause);
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            if every.is_some_and(|every| looked.elapsed() >= every) {
+                looked = Instant::now();
                 self.look();
             }
         }
@@ -128,22 +196,96 @@ impl Search {
         let new: Vec<Partition> = ids
             .into_iter()
             .map(Partition)
-            .filter(|partition| !self.known.contains(partition) && self.assignment.owns(*partition))
+            .filter(|partition| !self.known.contains(partition))
             .collect();
-        if new.is_empty() {
-            return;
+        let owned: Vec<Partition> =
+            new.iter().copied().filter(|partition| self.assignment.owns(*partition)).collect();
+        if !owned.is_empty() {
+            let Some(late) = self.late(&owned) else { return };
+            self.hold(late);
         }
-        let Ok(firsts) = offsets(&self.client, &self.connection, &new, Raw::Beginning, LIMIT)
-        else {
-            return;
-        };
-        for (partition, first) in firsts {
-            let Some(first) = first else { continue };
-            if self.announce.try_send(Found::Partition(partition, first)).is_err() {
-                break;
-            }
-            self.known.insert(partition);
-        }
-        self.assignment.wake.wake();
+        self.known.extend(new);
     }
+
+    /// Where `new` partitions begin, and what they wait for; `None` where the broker does not say.
+    fn late(&self, new: &[Partition]) -> Option<Late> {
+        let ask = |partitions: &[Partition], time| {
+            let found = offsets(&self.client, &self.connection, partitions, time, LIMIT).ok()?;
+            let found = found.into_iter().map(|(partition, offset)| Some((partition, offset?)));
+            found.collect::<Option<BTreeMap<Partition, Offset>>>()
+        };
+        let starts = ask(new, Raw::Beginning)?;
+        let known: Vec<Partition> = self.known.iter().copied().collect();
+        if self.assignment.ordered.is_none() || known.is_empty() {
+            return Some(Late { starts, after: BTreeMap::new() });
+        }
+        let ends = ask(&known, Raw::End)?;
+        let firsts = ask(&known, Raw::Beginning)?;
+        let bounds = ends.into_iter().filter_map(|(partition, end)| {
+            Some((partition, Bounds { first: *firsts.get(&partition)?, end }))
+        });
+        Some(Late { starts, after: Late::barrier(bounds) })
+    }
+
+    fn hold(&mut self, late: Late) {
+        if !late.starts.is_empty() {
+            self.held.push(Held { late, said: false });
+        }
+    }
+
+    /// Announces what need not wait any longer.
+    fn release(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let asked = match &self.assignment.ordered {
+            Some(Ordered { durable, .. }) => durable.ask(),
+            None => Ok(BTreeMap::new()),
+        };
+        let topic = &self.connection.topic;
+        let durable = match asked {
+            Ok(durable) => durable,
+            Err(error) => {
+                if self.patience.is_over(None) {
+                    tracing::warn!(target: "tidegate::kafka", topic, %error, "new partitions wait \
+                        for the older ones, and how far those are stored cannot be read");
+                }
+                return;
+            }
+        };
+        let mut announced = false;
+        self.held.retain_mut(|Held { late, said }| {
+            if late.lag(&durable) > 0 {
+                if !*said {
+                    tracing::info!(target: "tidegate::kafka", topic,
+                        new = list(late.starts.keys()), after = list(late.after.keys()),
+                        "new partitions wait until the older ones are stored up to the ends they have now");
+                    *said = true;
+                }
+                return true;
+            }
+            while let Some((partition, start)) = late.starts.pop_first() {
+                if self.announce.try_send(Found::Partition(partition, start)).is_err() {
+                    late.starts.insert(partition, start);
+                    break;
+                }
+                announced = true;
+            }
+            !late.starts.is_empty()
+        });
+        if announced {
+            self.assignment.wake.wake();
+        }
+        let lag = self.held.iter().map(|held| held.late.lag(&durable)).sum();
+        if self.held.is_empty() {
+            self.patience = Patience::default();
+        } else if self.patience.is_over(Some(lag)) {
+            tracing::warn!(target: "tidegate::kafka", topic, offsets = lag, "new partitions wait for \
+                the older ones, of which nothing was stored for a minute");
+        }
+    }
+}
+
+fn list<'a>(partitions: impl Iterator<Item = &'a Partition>) -> String {
+    partitions.map(Partition::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,6 @@
 //! Reads the partitions that one worker owns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -47,6 +47,8 @@ pub(super) struct TopicReader<C> {
     discovery: Option<Discovery>,
     opened: bool,
     tracks: Tracks,
+    /// Partitions that were late at start and still wait.
+    late: BTreeSet<Partition>,
     /// How many commits have not been answered.
     unanswered: usize,
 }
@@ -114,6 +116,7 @@ impl<C: Codec> TopicReader<C> {
             discovery: None,
             opened: false,
             tracks: Tracks::default(),
+            late: BTreeSet::new(),
             unanswered: 0,
         }
     }
@@ -123,31 +126,28 @@ impl<C: Codec> TopicReader<C> {
         let owned: Vec<(Partition, Offset)> = self.assignment.owned().collect();
         let mut list = TopicPartitionList::with_capacity(owned.len());
         for (partition, start) in owned {
-            let end = match &self.assignment.ends {
-                None => None,
-                Some(ends) => match ends.get(&partition) {
-                    Some(end) => Some(end.0),
-                    None => continue,
-                },
-            };
-            let track = self.track(partition, start, end);
+            let Some(track) = self.track(partition, start) else { continue };
             if !track.finished {
                 add(&mut list, &self.connection.topic, partition, start)?;
             }
             self.tracks.insert(partition, track);
         }
+        let late = self.assignment.owned_late();
+        self.late = late.starts.keys().copied().collect();
         let bounded = self.assignment.ends.is_some();
-        if !bounded || list.count() > 0 {
+        let waits = !late.starts.is_empty();
+        if !bounded || waits || list.count() > 0 {
             let client = self.client()?;
             if list.count() > 0 {
                 client.assign(&list).map_err(|code| self.fault(code, &code.to_string()))?;
             }
-            if !bounded {
+            if !bounded || waits {
                 self.discovery = Some(Discovery::start(
                     client,
                     &self.connection,
                     &self.assignment,
-                    self.discover_every,
+                    late,
+                    (!bounded).then_some(self.discover_every),
                 )?);
             }
         }
@@ -155,11 +155,16 @@ impl<C: Codec> TopicReader<C> {
         Ok(())
     }
 
-    fn track(&self, partition: Partition, start: Offset, end: Option<i64>) -> Track {
+    /// A track of `partition`; `None` where a bounded run does not name it.
+    fn track(&self, partition: Partition, start: Offset) -> Option<Track> {
+        let end = match &self.assignment.ends {
+            None => None,
+            Some(ends) => Some(ends.get(&partition)?.0),
+        };
         let cuts = self.assignment.cuts.get(&partition).map_or(&[][..], Vec::as_slice);
         let cover = Cover::new(self.assignment.lane(partition), start, cuts);
         let finished = end.is_some_and(|end| start.0 >= end);
-        Track { cover, end, at_end: false, touched: false, finished }
+        Some(Track { cover, end, at_end: false, touched: false, finished })
     }
 
     fn client(&mut self) -> Result<Arc<Client>> {
@@ -171,7 +176,7 @@ impl<C: Codec> TopicReader<C> {
         Ok(client)
     }
 
-    /// Begins to read partitions that were found.
+    /// Begins to read partitions that were found, or have waited long enough.
     fn welcome(&mut self) -> Result<()> {
         while let Some(found) = self.discovery.as_ref().and_then(Discovery::next) {
             let (partition, start) = match found {
@@ -185,8 +190,10 @@ impl<C: Codec> TopicReader<C> {
             add(&mut list, topic, partition, start)?;
             let client = self.client()?;
             client.assign(&list).map_err(|code| self.fault(code, &code.to_string()))?;
-            let track = self.track(partition, start, None);
-            self.tracks.insert(partition, track);
+            if let Some(track) = self.track(partition, start) {
+                self.tracks.insert(partition, track);
+            }
+            self.late.remove(&partition);
         }
         Ok(())
     }
@@ -390,7 +397,9 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
             self.open()?;
         }
         self.welcome()?;
-        let over = |reader: &Self| reader.assignment.ends.is_some() && reader.tracks.open == 0;
+        let over = |reader: &Self| {
+            reader.assignment.ends.is_some() && reader.tracks.open == 0 && reader.late.is_empty()
+        };
         if over(self) {
             return Ok(Poll::End);
         }
