@@ -98,13 +98,13 @@ pub(crate) fn commit<'s>(
             let mut held: Option<Capability<Epoch>> = None; // at the least epoch of all three
             let mut drained = false;
             move |(input, frontier), output| {
-                input.for_each_stamp(|capability, containers| {
+                // In the order of arrival, which grouping by stamp would not keep.
+                input.for_each(|capability, arrived| {
                     let Some(&epoch) = capability.least() else { return };
                     if held.as_ref().is_none_or(|held| epoch < *held.time()) {
                         held = capability.retain_least(output.output_index());
                     }
-                    let parts = open.entry(epoch).or_default();
-                    containers.for_each(|container| parts.append(container));
+                    open.entry(epoch).or_default().append(arrived);
                 });
                 if live.abort.is_raised() {
                     return; // holding its capability: nothing closes any more
