@@ -167,7 +167,6 @@ fn build(
             scope,
             live: Arc::clone(live),
             control: Rc::clone(control),
-            hurry: Default::default(),
             pending: Default::default(),
             parts: Default::default(),
             threads: Default::default(),

@@ -71,7 +71,6 @@ pub(crate) fn commit<'s>(
                 wake: wake(activator),
                 writer,
                 pace: live.pace,
-                hurry: Arc::clone(&site.hurry),
                 abort: live.abort.clone(),
                 stats: Arc::clone(&live.stats),
             };

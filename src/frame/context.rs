@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -123,8 +122,6 @@ pub(crate) struct Site<'s> {
     pub scope: Scope<'s, Epoch>,
     pub live: Arc<Live>,
     pub control: Rc<Control>,
-    /// How many of this worker's sources wait for something to become durable.
-    pub hurry: Arc<AtomicUsize>,
     /// What is read and not yet durable, a source each.
     pub pending: RefCell<Vec<Rc<dyn Durable>>>,
     /// What reaches each store, by its index.

@@ -4,8 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use timely::scheduling::Activator;
 
@@ -31,7 +29,6 @@ pub(crate) struct Account<T> {
     open: RefCell<BTreeMap<Epoch, Entry>>,
     in_flight: Cell<usize>,
     throttled: Cell<bool>,
-    hurry: Arc<AtomicUsize>,
     uncommitted: RefCell<BTreeMap<Partition, Offset>>,
 }
 
@@ -48,7 +45,6 @@ impl<T> Account<T> {
         reader: Box<dyn Reader<T>>,
         starts: BTreeMap<Partition, Offset>,
         activator: Activator,
-        hurry: &Arc<AtomicUsize>,
     ) -> Rc<Self> {
         Rc::new(Account {
             reader: RefCell::new(reader),
@@ -56,7 +52,6 @@ impl<T> Account<T> {
             open: RefCell::default(),
             in_flight: Cell::new(0),
             throttled: Cell::new(false),
-            hurry: Arc::clone(hurry),
             uncommitted: RefCell::new(starts),
         })
     }
@@ -75,15 +70,11 @@ impl<T> Account<T> {
         self.in_flight.set(self.in_flight.get() + bytes);
     }
 
-    /// Whether more than `budget` bytes are not durable yet. While they are, flushers do not linger;
-    /// the operator is woken when that may have changed.
+    /// Whether more than `budget` bytes are not durable yet. The operator is woken when that may have
+    /// changed.
     pub(crate) fn is_over(&self, budget: usize) -> bool {
         let over = self.in_flight.get() > budget;
-        match (self.throttled.replace(over), over) {
-            (false, true) => drop(self.hurry.fetch_add(1, Ordering::SeqCst)),
-            (true, false) => drop(self.hurry.fetch_sub(1, Ordering::SeqCst)),
-            _ => {}
-        }
+        self.throttled.set(over);
         over
     }
 

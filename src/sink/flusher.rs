@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -38,9 +37,6 @@ impl Pace {
     /// The longest that positions without rows wait.
     const LAZY: Duration = Duration::from_secs(1);
 }
-
-/// How often a flusher that lingers looks whether a source waits for it.
-const HURRY: Duration = Duration::from_millis(20);
 
 /// What reaches a store's commit, of one epoch.
 #[derive(Debug)]
@@ -74,8 +70,6 @@ pub(crate) struct Flusher {
     pub wake: Wake,
     pub writer: Box<dyn Writer>,
     pub pace: Pace,
-    /// Above zero while a source waits for something to become durable: there is no use in lingering.
-    pub hurry: Arc<AtomicUsize>,
     pub abort: Abort,
     pub stats: Arc<Stats>,
 }
@@ -121,9 +115,9 @@ impl Flusher {
         }
         let now = Instant::now();
         let due = match pending.due(&self.pace) {
-            Some(_) if drain || self.hurry.load(Ordering::SeqCst) > 0 => return Next::Due,
+            Some(_) if drain => return Next::Due,
             Some(due) if due <= now => return Next::Due,
-            Some(due) => due.min(now + HURRY),
+            Some(due) => due,
             None => now + Pace::LAZY, // only to look at the abort flag
         };
         match self.orders.recv_deadline(due) {
