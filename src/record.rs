@@ -4,6 +4,7 @@
 //! offsets that hold no record for us too (transaction markers, compacted ones), which is why it
 //! counts its records apart.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,29 @@ impl At {
     pub fn lane(&self) -> Lane {
         Lane { source: self.source, partition: self.partition }
     }
+}
+
+/// Whether the rows of each partition stand in the order of its records. Frames that part and meet
+/// again each hand over their own, and then they may not.
+pub(crate) fn in_order(rows: impl IntoIterator<Item = At>) -> bool {
+    let mut last = BTreeMap::new();
+    // Rows of one partition come in runs: keep where it stands at hand for the length of a run.
+    let mut run: Option<(Lane, Offset)> = None;
+    for at in rows {
+        let lane = at.lane();
+        let before = match run {
+            Some((same, before)) if same == lane => Some(before),
+            other => {
+                last.extend(other);
+                last.get(&lane).copied()
+            }
+        };
+        if before.is_some_and(|before| before > at.offset) {
+            return false;
+        }
+        run = Some((lane, at.offset));
+    }
+    true
 }
 
 /// One partition of one source of the dataflow.

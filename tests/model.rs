@@ -156,3 +156,32 @@ proptest! {
         prop_assert_eq!(script.committed().into_iter().filter(|(_, end)| end.0 > 0).collect::<BTreeMap<_, _>>(), expected);
     }
 }
+
+#[test]
+fn frames_that_part_and_meet_again_keep_the_order_of_a_partition() {
+    let row = |key: u8, version: u32, odd: bool| Step::Row((key, version, odd));
+    let steps = vec![
+        row(1, 1, false),
+        row(1, 2, true),
+        row(1, 3, false),
+        Step::Delete(vec![2]),
+        row(2, 4, false),
+        row(3, 5, true),
+        Step::Delete(vec![3]),
+    ];
+    let script = Script::new(vec![steps]);
+    let store = MemoryStore::new();
+    let table = sink::Memory::<Event>::table(&store, "table").key(|event| vec![event.0]);
+    let rows = table.clone();
+    let pipeline = Pipeline::new("diamond", move |engine| {
+        let [even, odd] = engine
+            .dataframe(source::Memory::new("events", script.clone()))
+            .partition(|event| usize::from(event.2));
+        even.concat(odd).sink(table.clone());
+        Ok(())
+    });
+    let summary = pipeline.run(&Options { until_end: true, ..Options::default() }).unwrap();
+    let rows: BTreeMap<u8, u32> = rows.rows().iter().map(|event| (event.0, event.1)).collect();
+    assert_eq!(rows, [(1, 3), (2, 4)].into());
+    assert_eq!((summary.counters.consumed, summary.counters.filtered), (7, 0));
+}

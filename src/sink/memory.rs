@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::position::{Counters, Outcome, Slice, SliceKey, tally};
-use crate::record::{At, Change, Offset, Refusal};
+use crate::record::{At, Change, Offset, Refusal, in_order};
 
 /// A scripted failure of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,10 @@ impl<T: Clone + Send + 'static> Apply for Memory<T> {
             *chunk.payload.downcast::<Encoded<T>>().expect("an encoder of this table made it")
         });
         let table = Arc::clone(&self.rows);
-        let rows: Encoded<T> = rows.collect();
+        let mut rows: Encoded<T> = rows.collect();
+        if !in_order(rows.iter().map(|(at, _)| *at)) {
+            rows.sort_by_key(|(at, _)| (at.lane(), at.offset));
+        }
         let mut outcomes: Vec<_> = rows.iter().map(|(at, _)| (*at, Outcome::Written)).collect();
         let Some(key) = self.key.clone() else {
             return (

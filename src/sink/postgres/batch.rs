@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::rows::Rows;
 use super::table::Table;
 use crate::position::Outcome;
-use crate::record::At;
+use crate::record::{At, Lane, Offset, in_order};
 
 /// Tuples of the same columns, ready for COPY.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,8 +67,14 @@ pub(super) fn collapse(table: &Table, chunks: &[Rows]) -> Batch {
     let rows = Arrived::new(chunks);
     let mut order: Vec<(u64, u32)> =
         (0..rows.len()).map(|row| (prefix(rows.key(row)), row)).collect();
+    // Of the rows of one key, what counts is the order of their records; mostly they came in it.
+    let shuffled = !in_order((0..rows.len()).map(|row| rows.at(row)));
+    let record = |row| shuffled.then(|| rows.record(row));
     order.sort_unstable_by(|a, b| {
-        a.0.cmp(&b.0).then_with(|| rows.key(a.1).cmp(rows.key(b.1))).then(a.1.cmp(&b.1))
+        a.0.cmp(&b.0)
+            .then_with(|| rows.key(a.1).cmp(rows.key(b.1)))
+            .then_with(|| record(a.1).cmp(&record(b.1)))
+            .then(a.1.cmp(&b.1))
     });
 
     let mut deletes = Vec::new();
@@ -156,6 +162,12 @@ impl<'a> Arrived<'a> {
     fn at(&self, row: u32) -> At {
         let (rows, entry) = self.place(row);
         rows.entries[entry].at
+    }
+
+    /// The record of a row. Its ordinal says nothing where one `flat_map` follows another.
+    fn record(&self, row: u32) -> (Lane, Offset) {
+        let at = self.at(row);
+        (at.lane(), at.offset)
     }
 
     fn is_delete(&self, row: u32) -> bool {
@@ -285,6 +297,20 @@ mod tests {
         assert!(batch.deletes.is_some());
         let expected = puts(&[Row::put(1, Some("b"), None).without_n()]);
         assert_eq!(joined(&batch.puts), joined(&expected));
+    }
+
+    #[test]
+    fn rows_of_frames_that_met_again_count_in_the_order_of_their_records() {
+        let put = |v, offset| Row::put(1, Some(v), Some(1)).offset(offset);
+        // One frame's rows, then the other's; a tombstone goes to both.
+        let (one, two) = ([put("a", 1), put("c", 3)], [put("b", 2)]);
+        let parted = batch(&[&one, &two]);
+        assert_eq!(written(&parted), [false, true, false]);
+        assert_eq!(joined(&parted.puts), joined(&puts(&one[1..])));
+        let parted =
+            batch(&[&[Row::delete(1).offset(1), put("a", 2)], &[Row::delete(1).offset(1)]]);
+        assert_eq!(written(&parted), [false, true, false]);
+        assert_eq!(joined(&parted.puts), joined(&puts(&[put("a", 2)])));
     }
 
     #[test]
