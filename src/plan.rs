@@ -64,6 +64,8 @@ pub struct StorePlan {
 /// The whole dataflow.
 #[derive(Default)]
 pub struct Plan {
+    /// The named parameters that the dataflow was given.
+    pub params: BTreeMap<String, String>,
     /// All nodes, each after its inputs.
     pub nodes: Vec<Node>,
     /// All sources.
@@ -150,6 +152,8 @@ impl Plan {
         let mut hash = Sha256::new();
         hash.update(env!("CARGO_PKG_VERSION"));
         hash.update(self.describe());
+        // Closures use them too, and show in nothing else.
+        hash.update(format!("{:?}", self.params));
         for source in &self.sources {
             hash.update(source.catalog.describe());
         }
