@@ -59,9 +59,7 @@ pub fn launch(
     for store in stores {
         let generation = store.store.begin(pipeline)?;
         let mut slices = store.store.slices(pipeline)?;
-        slices.retain(|slice| {
-            store.sinks.iter().any(|id| plan.sink(*id).target.name == slice.key.sink)
-        });
+        slices.retain(|slice| store.sinks.iter().any(|id| feeds(plan, plan.sink(*id), &slice.key)));
         launched.push(StoreLaunch { generation, slices });
     }
 
@@ -91,6 +89,13 @@ pub fn launch(
         sources.push(SourceLaunch { starts, ends });
     }
     Ok(Launch { stores: launched, sources })
+}
+
+/// Whether the slice of this name is one of `sink`'s, and its source still reaches it: one that no
+/// longer does stays where it is and must not hold the others back.
+fn feeds(plan: &Plan, sink: &SinkPlan, key: &SliceKey) -> bool {
+    let mut sources = plan.sources.iter().filter(|source| sink.sources.contains(&source.id));
+    sink.target.name == key.sink && sources.any(|source| source.name == key.source)
 }
 
 /// The slices of `sink` that are not stored yet, with where they start.

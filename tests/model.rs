@@ -185,3 +185,34 @@ fn frames_that_part_and_meet_again_keep_the_order_of_a_partition() {
     assert_eq!(rows, [(1, 3), (2, 4)].into());
     assert_eq!((summary.counters.consumed, summary.counters.filtered), (7, 0));
 }
+
+#[test]
+fn a_source_that_was_taken_from_a_sink_is_not_read_again_for_it() {
+    let store = MemoryStore::new();
+    let first = sink::Memory::<u64>::table(&store, "first");
+    let second = sink::Memory::<u64>::table(&store, "second");
+    // The first sink takes `b` too, or has had it taken away; the second follows `b`.
+    let run = |both: bool, rows: u64| {
+        let script = |rows| Script::new(vec![(0..rows).map(Step::Row).collect()]);
+        let (a, b) = (script(2), script(rows));
+        let (first, second) = (first.clone(), second.clone());
+        let pipeline = Pipeline::new("taken", move |engine| {
+            let a = engine.dataframe(source::Memory::new("a", a.clone()));
+            let b = engine.dataframe(source::Memory::new("b", b.clone()));
+            if both { a.concat(b.clone()) } else { a }.sink(first.clone());
+            b.sink(second.clone());
+            Ok(())
+        });
+        let mut stats = None;
+        let options = Options { until_end: true, ..Options::default() };
+        pipeline.watched(&options, |started| stats = Some(started)).unwrap();
+        stats.unwrap().records()
+    };
+    assert_eq!(run(true, 3), 5);
+    assert_eq!(run(false, 7), 4);
+    assert_eq!(run(false, 9), 2);
+    assert_eq!((first.rows().len(), second.rows().len()), (5, 9));
+    // It goes on from where it was.
+    assert_eq!(run(true, 9), 6);
+    assert_eq!((first.rows().len(), second.rows().len()), (11, 9));
+}
