@@ -188,7 +188,8 @@ impl Pending {
     }
 
     fn is_full(&self, pace: &Pace) -> bool {
-        self.rows >= pace.max_rows || self.bytes >= pace.max_bytes
+        // Nothing is never full, whatever the limits: there would be nothing to store, for ever.
+        self.since.is_some() && (self.rows >= pace.max_rows || self.bytes >= pace.max_bytes)
     }
 
     /// When it must be stored at the latest.
