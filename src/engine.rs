@@ -189,3 +189,29 @@ fn build(
         Ok(Built { durable, pending: site.pending.take(), threads: site.threads.take() })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::{Memory as Table, MemoryStore};
+    use crate::source::{Memory, Script};
+
+    #[test]
+    fn a_parameter_that_only_a_closure_uses_changes_the_digest() {
+        let (store, script) = (MemoryStore::new(), Script::<u64>::new(vec![]));
+        let dataflow: Dataflow = Arc::new(move |engine| {
+            let least = engine.param("least")?;
+            engine
+                .dataframe(Memory::new("numbers", Arc::clone(&script)))
+                .filter(move |number| number.to_string() >= least)
+                .sink(Table::table(&store, "table"));
+            Ok(())
+        });
+        let digest = |least: &str| {
+            let params = [("least".to_owned(), least.to_owned())].into();
+            plan(&dataflow, &Settings::default(), &params).unwrap().digest()
+        };
+        assert_eq!(digest("1"), digest("1"));
+        assert_ne!(digest("1"), digest("2"));
+    }
+}

@@ -377,6 +377,30 @@ fn a_signal_ends_a_run_in_good_order_with_what_it_has_read() {
     assert_eq!(figure(last_line(&out), "consumed"), 30);
 }
 
+#[test]
+fn a_standby_that_is_asked_to_end_counts_nothing() {
+    let mut place = Place::orders("unbegun");
+    place.produce(0..3);
+    let start = |place: &Place| {
+        let mut command = place.command("run", &[]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let ended = |child: Child| {
+        signal(&child, "TERM");
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let first = start(&place);
+    wait(|| place.count() == 2);
+    let second = start(&place);
+    let (mut other, name) = (client(), format!("tidegate {} lock", place.name));
+    let locks = "select 1 from pg_stat_activity where application_name = $1";
+    wait(|| other.query(locks, &[&name]).expect("an answer").len() == 2);
+    assert_eq!(ended(second), "");
+    assert_eq!(figure(last_line(&ended(first)), "consumed"), 3);
+}
+
 /// A run that cannot store what it has read, since the test holds the table's lock.
 fn stuck(place: &mut Place, more: &[&str]) -> Child {
     place.produce(0..3);

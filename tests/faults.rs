@@ -191,6 +191,47 @@ fn a_stop_flushes_what_lingers_and_commits_it() {
     assert!(summary.elapsed < Duration::from_secs(10));
 }
 
+#[test]
+fn limits_of_nothing_make_a_transaction_of_every_epoch() {
+    for (max_rows, max_bytes) in [(0, usize::MAX), (usize::MAX, 0)] {
+        let store = MemoryStore::new();
+        let script = endless(vec![Step::Row(0)]);
+        let table = sink::Memory::table(&store, "table");
+        let pipeline = Pipeline::new("nothing", move |engine| {
+            let source = source::Memory::new("numbers", Arc::clone(&script));
+            engine.dataframe(source).sink(table.clone());
+            Ok(())
+        });
+        let mut options = Options { until_end: true, ..workers(2) };
+        (options.pace.max_rows, options.pace.max_bytes) = (max_rows, max_bytes);
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || ended.send(pipeline.run(&options)));
+        let summary = end.recv_timeout(Duration::from_secs(10)).expect("it ends").unwrap();
+        assert_eq!(summary.counters.written, 4);
+    }
+}
+
+#[test]
+fn a_source_that_waits_for_room_has_what_lingers_stored() {
+    // Worker 1 has one row that lingers. Worker 0 may have few bytes under way, and writes no row.
+    let dropped = (0..5000).map(|_| Step::Row(0)).collect();
+    let script = Script::new(vec![dropped, vec![Step::Row(1)]]);
+    let store = MemoryStore::new();
+    let table = sink::Memory::table(&store, "table");
+    let pipeline = Pipeline::new("lingers", move |engine| {
+        engine
+            .dataframe(source::Memory::new("numbers", Arc::clone(&script)))
+            .filter(|number| *number > 0)
+            .sink(table.clone());
+        Ok(())
+    });
+    let mut options = Options { until_end: true, memory: 1 << 16, ..workers(2) };
+    options.pace.linger = Duration::from_secs(20);
+    let summary = pipeline.run(&options).unwrap();
+    assert_eq!((summary.counters.filtered, summary.counters.written), (5000, 1));
+    assert!(summary.elapsed < Duration::from_secs(10), "{summary}");
+}
+
 /// A codec that keeps the record's coordinates.
 #[derive(Clone)]
 struct Offsets;

@@ -163,3 +163,63 @@ proptest! {
         prop_assert_eq!(script.committed().into_iter().filter(|(_, end)| end.0 > 0).collect::<BTreeMap<_, _>>(), expected);
     }
 }
+
+#[test]
+fn frames_that_part_and_meet_again_keep_the_order_of_a_partition() {
+    let row = |key: u8, version: u32, odd: bool| Step::Row((key, version, odd));
+    let steps = vec![
+        row(1, 1, false),
+        row(1, 2, true),
+        row(1, 3, false),
+        Step::Delete(vec![2]),
+        row(2, 4, false),
+        row(3, 5, true),
+        Step::Delete(vec![3]),
+    ];
+    let script = Script::new(vec![steps]);
+    let store = MemoryStore::new();
+    let table = sink::Memory::<Event>::table(&store, "table").key(|event| vec![event.0]);
+    let rows = table.clone();
+    let pipeline = Pipeline::new("diamond", move |engine| {
+        let [even, odd] = engine
+            .dataframe(source::Memory::new("events", script.clone()))
+            .partition(|event| usize::from(event.2));
+        even.concat(odd).sink(table.clone());
+        Ok(())
+    });
+    let summary = pipeline.run(&Options { until_end: true, ..Options::default() }).unwrap();
+    let rows: BTreeMap<u8, u32> = rows.rows().iter().map(|event| (event.0, event.1)).collect();
+    assert_eq!(rows, [(1, 3), (2, 4)].into());
+    assert_eq!((summary.counters.consumed, summary.counters.filtered), (7, 0));
+}
+
+#[test]
+fn a_source_that_was_taken_from_a_sink_is_not_read_again_for_it() {
+    let store = MemoryStore::new();
+    let first = sink::Memory::<u64>::table(&store, "first");
+    let second = sink::Memory::<u64>::table(&store, "second");
+    // The first sink takes `b` too, or has had it taken away; the second follows `b`.
+    let run = |both: bool, rows: u64| {
+        let script = |rows| Script::new(vec![(0..rows).map(Step::Row).collect()]);
+        let (a, b) = (script(2), script(rows));
+        let (first, second) = (first.clone(), second.clone());
+        let pipeline = Pipeline::new("taken", move |engine| {
+            let a = engine.dataframe(source::Memory::new("a", a.clone()));
+            let b = engine.dataframe(source::Memory::new("b", b.clone()));
+            if both { a.concat(b.clone()) } else { a }.sink(first.clone());
+            b.sink(second.clone());
+            Ok(())
+        });
+        let mut stats = None;
+        let options = Options { until_end: true, ..Options::default() };
+        pipeline.watched(&options, |started| stats = Some(started)).unwrap();
+        stats.unwrap().records()
+    };
+    assert_eq!(run(true, 3), 5);
+    assert_eq!(run(false, 7), 4);
+    assert_eq!(run(false, 9), 2);
+    assert_eq!((first.rows().len(), second.rows().len()), (5, 9));
+    // It goes on from where it was.
+    assert_eq!(run(true, 9), 6);
+    assert_eq!((first.rows().len(), second.rows().len()), (11, 9));
+}

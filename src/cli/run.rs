@@ -66,6 +66,13 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
     signals::install(options.stop.clone(), args.grace)?;
     let mut progress = None;
     let summary = pipeline.watched(&options, |stats| progress = Some(Progress::start(stats)));
+    let began = progress.is_some();
     drop(progress);
-    print(summary?)
+    let summary = summary?;
+    if !began {
+        // The counters were not read, and are not zero.
+        tracing::info!("ended before anything was read");
+        return Ok(());
+    }
+    print(summary)
 }

@@ -2,6 +2,7 @@
 //! once it is durable.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
@@ -55,6 +56,7 @@ pub(crate) fn commit<'s>(
     })?;
     let name = format!("Commit {}", here.store.identity());
     let scope = site.scope;
+    let control = Rc::clone(&site.control);
     let mut spawned = Ok(());
     let stream = parts.unary_frontier::<CapacityContainerBuilder<Vec<()>>, _, _, _>(
         Pipeline,
@@ -65,6 +67,7 @@ pub(crate) fn commit<'s>(
             // Never more than the epochs sent, and taken at every activation.
             let (acks, acknowledged) = crossbeam_channel::unbounded();
             let activator = scope.worker().sync_activator_for(info.address.to_vec());
+            control.register(scope.activator_for(info.address));
             let flusher = Flusher {
                 orders: receiver,
                 acks,
@@ -122,6 +125,10 @@ pub(crate) fn commit<'s>(
                         Err(()) => {
                             return live.abort.raise(Error::internal("a flusher ended by itself"));
                         }
+                    }
+                    if control.is_hurried() && !unacknowledged.is_empty() {
+                        // No room: the flusher has enough to do, and the word is repeated.
+                        let _ = sender.try_send(Order::Hurry);
                     }
                 }
                 for durable in acknowledged.try_iter() {

@@ -1,5 +1,5 @@
-//! A word to all workers: that records flow, so that idle sources tick fast again, and that the run is
-//! to stop. It travels as a small broadcast stream in a dataflow of its own, whose time never moves.
+//! A word to all workers: that records flow, so that idle sources tick fast again, that a source waits
+//! for room, and that the run is to stop. It travels as a small broadcast stream in a dataflow of its own, whose time never moves.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,11 +19,17 @@ use crate::run::Stop;
 const BEAT: u8 = 0;
 /// The run was asked to stop.
 const STOP: u8 = 1;
+/// A source has handed over all that it may: it waits until something of it is durable.
+const FULL: u8 = 2;
 
 /// How long after the last word of flowing records sources go on ticking at full pace.
 const AWAKE: Duration = Duration::from_secs(2);
 /// How often a source that reads says so.
 const REPEAT: Duration = Duration::from_millis(500);
+/// How long after the last word of a source that waits nothing lingers.
+const HURRY: Duration = Duration::from_millis(500);
+/// How often a source that waits says so.
+const REMIND: Duration = Duration::from_millis(100);
 
 /// One worker's end.
 #[derive(Default)]
@@ -31,9 +37,11 @@ pub(crate) struct Control {
     outbox: RefCell<Vec<u8>>,
     finished: Cell<bool>,
     activator: RefCell<Option<Activator>>,
-    sources: RefCell<Vec<Activator>>,
+    operators: RefCell<Vec<Activator>>,
     awake_until: Cell<Option<Instant>>,
     said: Cell<Option<Instant>>,
+    hurry_until: Cell<Option<Instant>>,
+    reminded: Cell<Option<Instant>>,
 }
 
 impl Control {
@@ -67,24 +75,25 @@ impl Control {
                         match word {
                             BEAT => receiver.awake_until.set(Some(Instant::now() + AWAKE)),
                             STOP => stop.request(),
+                            FULL => receiver.hurry_until.set(Some(Instant::now() + HURRY)),
                             word => unreachable!("an unknown word {word}"),
                         }
                     }
                 });
-                receiver.wake_sources();
+                receiver.wake();
             });
         });
         control
     }
 
-    /// Adds a source to be woken by words.
-    pub(crate) fn register(&self, source: Activator) {
-        self.sources.borrow_mut().push(source);
+    /// Adds an operator to be woken by words: a source, or a commit.
+    pub(crate) fn register(&self, operator: Activator) {
+        self.operators.borrow_mut().push(operator);
     }
 
-    /// Wakes this worker's sources.
-    pub(crate) fn wake_sources(&self) {
-        self.sources.borrow().iter().for_each(Activator::activate);
+    /// Wakes this worker's operators that listen.
+    pub(crate) fn wake(&self) {
+        self.operators.borrow().iter().for_each(Activator::activate);
     }
 
     /// Whether records flow, or flowed a moment ago, at any worker.
@@ -102,10 +111,25 @@ impl Control {
         }
     }
 
+    /// Tells all workers that a source waits for what it handed over to be durable: what lingers
+    /// anywhere keeps it waiting.
+    pub(crate) fn full(&self) {
+        let now = Instant::now();
+        if self.reminded.get().is_none_or(|reminded| now >= reminded + REMIND) {
+            self.reminded.set(Some(now));
+            self.say(FULL);
+        }
+    }
+
+    /// Whether a source of any worker waits, or waited a moment ago.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.hurry_until.get().is_some_and(|until| Instant::now() < until)
+    }
+
     /// Tells all workers to stop.
     pub(crate) fn stop(&self) {
         self.say(STOP);
-        self.wake_sources();
+        self.wake();
     }
 
     /// Nothing more will be said.

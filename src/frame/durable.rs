@@ -78,6 +78,11 @@ impl<T> Account<T> {
         over
     }
 
+    /// Whether it was over the budget when last asked.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.throttled.get()
+    }
+
     /// Whether everything handed over is durable.
     pub(crate) fn is_settled(&self) -> bool {
         self.open.borrow().is_empty()

@@ -120,6 +120,9 @@ pub(crate) fn input<'s, S: Source>(
                 open = None;
                 return;
             }
+            if account.is_throttled() {
+                control.full();
+            }
             if fuel == 0 {
                 activator.activate();
             }

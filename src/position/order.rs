@@ -13,12 +13,12 @@ pub fn in_order(rows: impl IntoIterator<Item = At>) -> bool {
     for at in rows {
         if at.lane() == before.lane() {
             // Rows come in runs of a partition: the map is looked at between runs only.
-            if at < before {
+            if at.offset < before.offset {
                 return false;
             }
         } else {
             last.insert(before.lane(), before);
-            if last.get(&at.lane()).is_some_and(|last| at < *last) {
+            if last.get(&at.lane()).is_some_and(|last| at.offset < last.offset) {
                 return false;
             }
         }

@@ -59,6 +59,8 @@ pub(crate) struct Closed {
 pub(crate) enum Order {
     /// An epoch closed.
     Closed(Closed),
+    /// A source waits for what it handed over: store what there is, once, without lingering.
+    Hurry,
     /// The input has ended: store what there is without lingering.
     Drain,
 }
@@ -78,12 +80,14 @@ impl Flusher {
     /// Runs until the worker hangs up or a fault is raised.
     pub(crate) fn run(mut self) {
         let mut pending = Pending::default();
-        let mut drain = false;
+        let (mut hurry, mut drain) = (false, false);
         loop {
-            match self.next(&pending, drain) {
+            match self.next(&pending, hurry || drain) {
                 Next::Order(Order::Closed(closed)) => pending.add(closed),
+                Next::Order(Order::Hurry) => hurry = true,
                 Next::Order(Order::Drain) => drain = true,
                 Next::Due => {
+                    hurry = false;
                     let Some((epoch, flush)) = pending.take() else { continue };
                     match self.writer.write(flush) {
                         Ok(counters) => {
@@ -102,7 +106,7 @@ impl Flusher {
         }
     }
 
-    fn next(&self, pending: &Pending, drain: bool) -> Next {
+    fn next(&self, pending: &Pending, at_once: bool) -> Next {
         if self.abort.is_raised() {
             return Next::Over;
         }
@@ -115,7 +119,7 @@ impl Flusher {
         }
         let now = Instant::now();
         let due = match pending.due(&self.pace) {
-            Some(_) if drain => return Next::Due,
+            Some(_) if at_once => return Next::Due,
             Some(due) if due <= now => return Next::Due,
             Some(due) => due,
             None => now + Pace::LAZY, // only to look at the abort flag
@@ -188,7 +192,8 @@ impl Pending {
     }
 
     fn is_full(&self, pace: &Pace) -> bool {
-        self.rows >= pace.max_rows || self.bytes >= pace.max_bytes
+        // Nothing is never full, whatever the limits: there would be nothing to store, for ever.
+        self.since.is_some() && (self.rows >= pace.max_rows || self.bytes >= pace.max_bytes)
     }
 
     /// When it must be stored at the latest.

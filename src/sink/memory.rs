@@ -138,7 +138,7 @@ impl<T: Clone + Send + 'static> Apply for Memory<T> {
         let table = Arc::clone(&self.rows);
         let mut rows: Encoded<T> = rows.collect();
         if !in_order(rows.iter().map(|(at, _)| *at)) {
-            rows.sort_by_key(|(at, _)| *at);
+            rows.sort_by_key(|(at, _)| (at.lane(), at.offset));
         }
         let mut outcomes: Vec<_> = rows.iter().map(|(at, _)| (*at, Outcome::Written)).collect();
         let Some(key) = self.key.clone() else {

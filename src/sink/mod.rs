@@ -125,7 +125,8 @@ impl fmt::Debug for Chunk {
 pub struct SinkFlush {
     /// The sink.
     pub sink: SinkId,
-    /// Its rows, in the order in which they arrived.
+    /// Its rows, in the order in which they arrived: for each partition that of its records, but where
+    /// frames that parted have met again.
     pub chunks: Vec<Chunk>,
     /// What was read for them: at most one span per partition, joined from those of all epochs.
     pub spans: BTreeMap<Lane, Span>,

@@ -144,7 +144,8 @@ impl<'a> Arrived<'a> {
         }
         let at = |(chunk, entry): &(u32, u32)| chunks[*chunk as usize].entries[*entry as usize].at;
         if !in_order(places.iter().map(at)) {
-            places.sort_by_key(at);
+            // Not by ordinals, which say nothing where one `flat_map` follows another.
+            places.sort_by_key(|place| (at(place).lane(), at(place).offset));
         }
         Arrived { chunks, places }
     }
@@ -290,6 +291,20 @@ mod tests {
         assert!(batch.deletes.is_some());
         let expected = puts(&[Row::put(1, Some("b"), None).without_n()]);
         assert_eq!(joined(&batch.puts), joined(&expected));
+    }
+
+    #[test]
+    fn rows_of_frames_that_met_again_count_in_the_order_of_their_records() {
+        let put = |v, offset| Row::put(1, Some(v), Some(1)).offset(offset);
+        // One frame's rows, then the other's; a tombstone goes to both.
+        let (one, two) = ([put("a", 1), put("c", 3)], [put("b", 2)]);
+        let parted = batch(&[&one, &two]);
+        assert_eq!(written(&parted), [false, true, false]);
+        assert_eq!(joined(&parted.puts), joined(&puts(&one[1..])));
+        let parted =
+            batch(&[&[Row::delete(1).offset(1), put("a", 2)], &[Row::delete(1).offset(1)]]);
+        assert_eq!(written(&parted), [false, true, false]);
+        assert_eq!(joined(&parted.puts), joined(&puts(&[put("a", 2)])));
     }
 
     #[test]
