@@ -122,6 +122,25 @@ impl Prepared {
             shapes.extend(store.sinks.iter().copied().zip(store.store.prepare(&targets)?));
         }
         self.shapes = shapes.into_values().collect();
+        self.distinct()
+    }
+
+    /// Refuses one store under two identities: it would wait for its own lock.
+    fn distinct(&self) -> Result<()> {
+        if self.stores.len() < 2 {
+            return Ok(());
+        }
+        let mut places = BTreeMap::new();
+        for store in &self.stores {
+            let Some(place) = store.store.place()? else { continue };
+            let identity = store.store.identity();
+            if let Some(other) = places.insert(place, identity.clone()) {
+                return Err(Error::config(format!(
+                    "`{other}` and `{identity}` are the same database; address it in one way in all \
+                     sinks"
+                )));
+            }
+        }
         Ok(())
     }
 

@@ -310,3 +310,39 @@ fn a_frozen_run_that_was_replaced_writes_nothing_more() {
     second.success(Duration::from_secs(15));
     story.verify(20_000);
 }
+
+#[test]
+fn one_database_under_two_addresses_is_refused() {
+    use tidegate::sink::Postgres;
+    use tidegate::source::{Memory, Script, Step};
+    #[derive(Clone, serde::Serialize, serde::Deserialize)]
+    struct Row {
+        order_id: i64,
+    }
+    let mut client = common::connect();
+    let schema = common::unique("twice");
+    client
+        .batch_execute(&format!(
+            "create schema {schema}; create table {schema}.a (order_id bigint);
+             create table {schema}.b (order_id bigint)"
+        ))
+        .unwrap();
+    let url = common::database();
+    let other = if url.contains("127.0.0.1") {
+        url.replace("127.0.0.1", "localhost")
+    } else {
+        url.replace("localhost", "127.0.0.1")
+    };
+    let script = Script::new(vec![vec![Step::Row(Row { order_id: 1 })]]);
+    let (a, b) = (format!("{schema}.a"), format!("{schema}.b"));
+    let pipeline = tidegate::Pipeline::new(schema, move |engine| {
+        let rows = engine.dataframe(Memory::new("rows", std::sync::Arc::clone(&script)));
+        rows.clone().sink(Postgres::table(&a).url(&url));
+        rows.sink(Postgres::table(&b).url(&other));
+        Ok(())
+    });
+    let options = tidegate::Options { until_end: true, ..tidegate::Options::default() };
+    let error = pipeline.run(&options).unwrap_err();
+    assert_eq!(error.kind(), tidegate::Kind::Config);
+    assert!(error.to_string().contains("are the same database"), "{error}");
+}

@@ -182,7 +182,7 @@ fn frames_that_part_and_meet_again_keep_the_order_of_a_partition() {
     let rows = table.clone();
     let pipeline = Pipeline::new("diamond", move |engine| {
         let [even, odd] = engine
-            .dataframe(source::Memory::new("events", script.clone()))
+            .dataframe(source::Memory::new("events", Arc::clone(&script)))
             .partition(|event| usize::from(event.2));
         even.concat(odd).sink(table.clone());
         Ok(())
@@ -204,8 +204,8 @@ fn a_source_that_was_taken_from_a_sink_is_not_read_again_for_it() {
         let (a, b) = (script(2), script(rows));
         let (first, second) = (first.clone(), second.clone());
         let pipeline = Pipeline::new("taken", move |engine| {
-            let a = engine.dataframe(source::Memory::new("a", a.clone()));
-            let b = engine.dataframe(source::Memory::new("b", b.clone()));
+            let a = engine.dataframe(source::Memory::new("a", Arc::clone(&a)));
+            let b = engine.dataframe(source::Memory::new("b", Arc::clone(&b)));
             if both { a.concat(b.clone()) } else { a }.sink(first.clone());
             b.sink(second.clone());
             Ok(())

@@ -241,6 +241,12 @@ pub trait Store: Send + Sync {
     /// a shape for each. Every process calls it.
     fn prepare(&self, targets: &[&Target]) -> Result<Vec<Shape>>;
 
+    /// What tells the place where it keeps positions from all others, however it is addressed; `None`
+    /// where its identity does. Called after [`Store::prepare`].
+    fn place(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// What it writes to of a sink, for people.
     fn columns(&self, shape: &Shape) -> Vec<Column> {
         let _ = shape;

@@ -100,6 +100,17 @@ impl Store for PostgresStore {
         })
     }
 
+    fn place(&self) -> Result<Option<String>> {
+        // The moment at which a server started, to the microsecond, tells it from others; any role may
+        // read it, which does not go for the system identifier.
+        let query = "select pg_postmaster_start_time()::text || ' ' || oid::text
+                       from pg_database where datname = current_database()";
+        self.with_session("tidegate prepare", "prepare", async |session| {
+            let row = session.within(session.client.query_one(query, &[])).await?;
+            Ok(Some(format!("{} {}", row.get::<_, String>(0), self.schema)))
+        })
+    }
+
     fn columns(&self, shape: &Shape) -> Vec<Column> {
         let Some(prepared) = shape.downcast_ref::<catalog::Prepared>() else { return Vec::new() };
         let table = &prepared.table;
