@@ -4,6 +4,7 @@
 //! what it keeps, since the record borrows the client's buffer. A record without a value is a
 //! tombstone, which travels past filters and maps to the sink.
 
+pub mod exact;
 mod json;
 
 pub use json::Json;
