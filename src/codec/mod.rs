@@ -4,9 +4,12 @@
 //! what it keeps, since the record borrows the client's buffer. A record without a value is a
 //! tombstone, which travels past filters and maps to the sink.
 
+mod document;
 pub mod exact;
 mod json;
+mod object;
 
+pub use document::{Document, Dynamic};
 pub use json::Json;
 
 use crate::record::{Record, Refusal};
