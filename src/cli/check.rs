@@ -86,6 +86,7 @@ fn describe_source(
     let partitions = source.catalog.partitions()?;
     let bounds = source.catalog.bounds(&partitions)?;
     let policy = match source.policy {
+        Policy::Reject => "is set aside with the reason",
         Policy::Stop => "stops the run",
         Policy::Skip => "is skipped and counted",
     };
