@@ -9,6 +9,7 @@ mod error;
 mod frame;
 mod launch;
 mod nearest;
+pub mod origins;
 mod pipeline;
 pub mod plan;
 pub mod position;

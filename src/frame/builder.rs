@@ -94,7 +94,13 @@ impl<'s> Builder<'s> {
         let id = SourceId(u16::try_from(plan.sources.len()).expect("fewer than 2^16 sources"));
         match source.catalog(&self.settings) {
             Ok(catalog) => {
-                plan.sources.push(SourcePlan { id, name, policy: source.policy(), catalog });
+                plan.sources.push(SourcePlan {
+                    id,
+                    name,
+                    policy: source.policy(),
+                    limit: source.reject_limit(),
+                    catalog,
+                });
             }
             Err(error) => self.fail(error),
         }
