@@ -264,7 +264,11 @@ impl Pipeline {
         let sources: Vec<_> = plan
             .sources
             .iter()
-            .map(|source| LiveSource { name: source.name.clone(), policy: source.policy })
+            .map(|source| LiveSource {
+                name: source.name.clone(),
+                policy: source.policy,
+                limit: source.limit,
+            })
             .collect();
         let store_of = |id: &SinkId| {
             let store = stores.iter().position(|store| store.sinks.contains(id));
@@ -316,6 +320,7 @@ impl Pipeline {
             abort: Abort::default(),
             stop: options.stop.clone(),
             stats: Arc::new(Stats::default()),
+            guard: Arc::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::position::SliceKey;
-use crate::record::{Policy, SourceId};
+use crate::record::{Policy, RejectLimit, SourceId};
 use crate::sink::{SinkId, Store, Target};
 use crate::source::Catalog;
 
@@ -38,6 +38,8 @@ pub struct SourcePlan {
     pub name: String,
     /// What happens to its refused records.
     pub policy: Policy,
+    /// How many of them a run takes.
+    pub limit: RejectLimit,
     /// Its partitions and bounds.
     pub catalog: Box<dyn Catalog>,
 }

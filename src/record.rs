@@ -55,7 +55,7 @@ pub struct At {
     /// The offset of the record.
     pub offset: Offset,
     /// Which row of the record: 0 where it made one.
-    pub ordinal: u16,
+    pub ordinal: u32,
 }
 
 impl At {
@@ -199,26 +199,52 @@ impl Refusal {
     }
 }
 
-/// A refused record.
+/// A refused record. What it held travels beside it, in [`Origins`](crate::origins::Origins).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
     /// Its coordinates.
     pub at: At,
     /// Why.
     pub refusal: Refusal,
-    /// Its key and value, where the refusing step had them at hand.
-    pub key: Option<Box<[u8]>>,
-    /// Its value, where the refusing step had it at hand.
-    pub value: Option<Box<[u8]>>,
 }
 
 /// What happens to a record that is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Stop the run with the record's coordinates; nothing at or after it is committed.
+    /// Set it aside, with its key, payload, headers and the reason, in the transaction of its
+    /// neighbours; count it as rejected.
     #[default]
+    Reject,
+    /// Stop the run with the record's coordinates; nothing at or after it is committed.
     Stop,
     /// Go on without it, and count it as rejected.
     Skip,
+}
+
+/// How many refused records a run takes before it stops: a mistake in a schema must not set a whole
+/// topic aside. Counted per source, sink and process, over one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RejectLimit {
+    /// The most records.
+    pub count: Option<u64>,
+    /// The largest part of the records read, from 0 to 1, once [`RejectLimit::FREE`] were refused.
+    pub rate: f64,
+}
+
+impl RejectLimit {
+    /// How many refused records the rate lets pass in any case.
+    pub const FREE: u64 = 1000;
+
+    /// Whether `rejected` of `consumed` records are too many.
+    pub fn is_passed(&self, consumed: u64, rejected: u64) -> bool {
+        self.count.is_some_and(|count| rejected > count)
+            || rejected > Self::FREE && rejected as f64 > self.rate * consumed as f64
+    }
+}
+
+impl Default for RejectLimit {
+    fn default() -> Self {
+        RejectLimit { count: None, rate: 0.5 }
+    }
 }

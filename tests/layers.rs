@@ -49,6 +49,7 @@ fn frames_never_name_kafka_or_postgresql() {
 const ORDER: &[&[&str]] = &[
     &["error"],
     &["record"],
+    &["origins"],
     &["epoch"],
     &["unwind"],
     &["codec"],

@@ -28,7 +28,7 @@ pub(super) fn check(entries: &Entries, args: &CheckArgs) -> Result<()> {
     let pipeline = args.dataflow.pipeline(entries)?;
     args.cluster.validate()?;
     let workers = args.cluster.workers();
-    let options = Options { flags: args.cluster.clone(), ..args.dataflow.options() };
+    let options = Options { flags: args.cluster.clone(), ..args.dataflow.options()? };
     let mut prepared = pipeline.prepare(&options)?;
     let mut text = String::new();
     let mut say = |line: &str| writeln!(text, "{}", line.trim_end()).expect("a string takes all");
@@ -86,6 +86,7 @@ fn describe_source(
     let partitions = source.catalog.partitions()?;
     let bounds = source.catalog.bounds(&partitions)?;
     let policy = match source.policy {
+        Policy::Reject => "is set aside with the reason",
         Policy::Stop => "stops the run",
         Policy::Skip => "is skipped and counted",
     };

@@ -16,7 +16,7 @@ use super::context::Site;
 use super::input::wake;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::sink::{Closed, Flusher, Order, Part, SinkContext, WriterContext};
+use crate::sink::{Closed, Flusher, Order, Part, SinkContext, SourceContext, WriterContext};
 use crate::unwind;
 
 /// Closed epochs on their way to the flusher: a second's worth of ticks, so that the channel is full
@@ -36,7 +36,16 @@ pub(crate) fn commit<'s>(
     let writer = here.store.writer(WriterContext {
         pipeline: live.pipeline.clone(),
         generation: here.generation,
-        sources: live.sources.iter().map(|source| source.name.clone()).collect(),
+        sources: live
+            .sources
+            .iter()
+            .map(|source| SourceContext {
+                name: source.name.clone(),
+                policy: source.policy,
+                limit: source.limit,
+            })
+            .collect(),
+        guard: Arc::clone(&live.guard),
         sinks: here
             .sinks
             .iter()

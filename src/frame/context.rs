@@ -17,15 +17,16 @@ use crate::error::{Error, Kind};
 use crate::launch::Launch;
 use crate::plan::Node;
 use crate::position::Door;
-use crate::record::{Policy, Reject, SourceId};
+use crate::record::{Policy, Reject, RejectLimit, SourceId};
 use crate::run::{Abort, Stats, Stop};
-use crate::sink::{Generation, Pace, Part, Shape, SinkId, Store};
+use crate::sink::{Generation, Guard, Pace, Part, Shape, SinkId, Store};
 use crate::source::Settings;
 
 /// A source as the run has it.
 pub(crate) struct LiveSource {
     pub name: String,
     pub policy: Policy,
+    pub limit: RejectLimit,
 }
 
 /// A sink as the run has it.
@@ -73,6 +74,7 @@ pub(crate) struct Live {
     pub abort: Abort,
     pub stop: Stop,
     pub stats: Arc<Stats>,
+    pub guard: Arc<Guard>,
 }
 
 impl Live {
@@ -86,7 +88,7 @@ impl Live {
     pub(crate) fn refuse_for(&self, sink: Option<SinkId>, reject: Reject) -> Option<Reject> {
         let source = &self.sources[usize::from(reject.at.source.0)];
         match source.policy {
-            Policy::Skip => Some(reject),
+            Policy::Reject | Policy::Skip => Some(reject),
             Policy::Stop => {
                 self.abort.raise({
                     let sink = sink.map(|id| self.sinks[usize::from(id.0)].name.as_str());
@@ -106,7 +108,7 @@ fn stopped(source: &str, sink: Option<&str>, reject: &Reject) -> Error {
         Kind::Refused,
         format!(
             "{} `{source}[{}]@{}`{}{}: {}; the position stays before it: correct the dataflow or the \
-             table, or choose the policy `skip`",
+             table, or choose the policy `reject`",
             refusal.stage,
             at.partition,
             at.offset,

@@ -52,7 +52,7 @@ pub(crate) fn each<'s, T: 'static, U: 'static>(
                 }
                 step.step(data, &mut out, &mut |at, reason| {
                     let refusal = Refusal::new(kind, reason);
-                    let reject = live.refuse(Reject { at, refusal, key: None, value: None });
+                    let reject = live.refuse(Reject { at, refusal });
                     let go_on = reject.is_some();
                     refused.extend(reject);
                     go_on
@@ -168,7 +168,7 @@ impl<T, U, I: IntoIterator<Item = U>, F: Fn(T) -> I> Step<T, U> for FlatMap<F> {
     fn step(&self, rows: &mut Vec<Row<T>>, out: &mut Vec<Row<U>>, refuse: &mut Refuse<'_>) {
         transform(rows, out, refuse, |at, value, out| {
             for (ordinal, value) in (self.0)(value).into_iter().enumerate() {
-                let ordinal = u16::try_from(ordinal).unwrap_or(u16::MAX);
+                let ordinal = u32::try_from(ordinal).unwrap_or(u32::MAX);
                 out.push(put(At { ordinal: at.ordinal.saturating_add(ordinal), ..at }, value));
             }
             Ok(())

@@ -12,6 +12,7 @@ use timely::progress::operate::FrontierInterest;
 use super::Streams;
 use super::context::Site;
 use crate::epoch::Epoch;
+use crate::origins::Read;
 use crate::record::{Refusal, Reject};
 use crate::sink::{Encoder, Part, Sink, SinkId};
 use crate::unwind;
@@ -61,10 +62,10 @@ pub(crate) fn encode<'s, T: 'static>(
                         continue;
                     }
                     // What a row is made of is a user's code too.
-                    let encoded = unwind::catch(|| encoder.encode(at, row.change))
+                    let encoded = unwind::catch(|| encoder.encode(at, &row.change))
                         .unwrap_or_else(|reason| Err(Refusal::new("encode", reason)));
                     if let Err(refusal) = encoded {
-                        let reject = Reject { at, refusal, key: None, value: None };
+                        let reject = Reject { at, refusal };
                         let Some(reject) = live.refuse_for(Some(id), reject) else { return };
                         parts.session(&capability).give(Part::Reject(id, reject));
                     } else if encoder.buffered() >= CHUNK {
@@ -82,9 +83,12 @@ pub(crate) fn encode<'s, T: 'static>(
                     .session(&capability)
                     .give_iterator(admitted.map(|reject| Part::Reject(id, reject)));
             });
-            spans.for_each(|capability, spans| {
-                let clipped = spans.drain(..).filter_map(|span| door.clip(span));
-                parts.session(&capability).give_iterator(clipped.map(|span| Part::Span(id, span)));
+            spans.for_each(|capability, read| {
+                let read = read.drain(..).filter_map(|read| match read {
+                    Read::Span(span) => door.clip(span).map(|span| Part::Span(id, span)),
+                    Read::Origins(origins) => Some(Part::Origins(id, origins)),
+                });
+                parts.session(&capability).give_iterator(read);
             });
         }
     });

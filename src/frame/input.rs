@@ -15,8 +15,9 @@ use super::context::{Live, Site};
 use super::durable::{Account, Durable};
 use crate::epoch::Epoch;
 use crate::error::Result;
+use crate::origins::{Origins, Read};
 use crate::position::{Slice, cuts, durable};
-use crate::record::{Reject, Row, SourceId, Span};
+use crate::record::{Reject, Row, SourceId};
 use crate::source::{Assignment, Batch, Ordered, Poll, Progress, Source, Wake};
 
 /// Records a poll may take, and so a container: large enough that the costs per container vanish, small
@@ -29,7 +30,7 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 
 /// The three streams of a source: rows, what was read, what was refused.
 pub(crate) type Streams<'s, T> =
-    (StreamVec<'s, Epoch, Row<T>>, StreamVec<'s, Epoch, Span>, StreamVec<'s, Epoch, Reject>);
+    (StreamVec<'s, Epoch, Row<T>>, StreamVec<'s, Epoch, Read>, StreamVec<'s, Epoch, Reject>);
 
 type Output<D> = OutputBuilder<Epoch, CapacityContainerBuilder<Vec<D>>>;
 
@@ -43,7 +44,7 @@ pub(crate) fn input<'s, S: Source>(
     let mut builder = OperatorBuilder::new(format!("Source {}", source.name()), scope);
     let address = builder.operator_info().address;
     let (rows, row_stream) = builder.new_output::<Vec<Row<S::Value>>>();
-    let (spans, span_stream) = builder.new_output::<Vec<Span>>();
+    let (spans, span_stream) = builder.new_output::<Vec<Read>>();
     let (rejects, reject_stream) = builder.new_output::<Vec<Reject>>();
     let mut rows = Output::from(rows);
     let mut spans = Output::from(spans);
@@ -99,7 +100,7 @@ pub(crate) fn input<'s, S: Source>(
                 };
                 let records = batch.spans.iter().map(|span| span.records).sum::<u64>();
                 fuel = fuel.saturating_sub(POLL.max(records as usize));
-                account.note(epoch, batch.bytes, &batch.spans);
+                account.note(epoch, batch.bytes + batch.origins.size(), &batch.spans);
                 live.stats.consumed(records);
                 for reject in batch.rejects.drain(..) {
                     let Some(reject) = live.refuse(reject) else { return };
@@ -112,7 +113,14 @@ pub(crate) fn input<'s, S: Source>(
                 }
                 if !batch.spans.is_empty() {
                     control.beat();
-                    spans.activate().session(&held.spans).give_iterator(batch.spans.drain(..));
+                    let mut spans = spans.activate();
+                    let mut session = spans.session(&held.spans);
+                    session.give_iterator(batch.spans.drain(..).map(Read::Span));
+                    if !batch.origins.is_empty() {
+                        let next = Origins::like(&batch.origins);
+                        let origins = std::mem::replace(&mut batch.origins, next);
+                        session.give(Read::Origins(Arc::new(origins)));
+                    }
                 }
                 batch.bytes = 0;
             }

@@ -15,7 +15,7 @@ mod encode;
 mod input;
 mod partition;
 
-pub(crate) use builder::Builder;
+pub(crate) use builder::{Builder, member};
 pub(crate) use commit::commit;
 pub(crate) use context::{Budget, Live, LiveSink, LiveSource, LiveStore, Site};
 pub(crate) use control::Control;
@@ -29,8 +29,9 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 
 use crate::epoch::Epoch;
+use crate::origins::Read;
 use crate::plan::NodeId;
-use crate::record::{Reject, Row, SourceId, Span};
+use crate::record::{Reject, Row, SourceId};
 use crate::sink::Sink;
 use crate::source::Source;
 
@@ -70,7 +71,7 @@ pub(crate) struct Lineage {
 /// source can meet again without doubling either.
 pub(crate) struct Streams<'s, T> {
     pub rows: StreamVec<'s, Epoch, Row<T>>,
-    pub spans: BTreeMap<SourceId, StreamVec<'s, Epoch, Span>>,
+    pub spans: BTreeMap<SourceId, StreamVec<'s, Epoch, Read>>,
     pub rejects: BTreeMap<NodeId, StreamVec<'s, Epoch, Reject>>,
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn partition<'s, T: 'static>(
                         Err(reason) => reason,
                     };
                     let refusal = Refusal::new("partition", reason);
-                    let reject = Reject { at: row.at, refusal, key: None, value: None };
+                    let reject = Reject { at: row.at, refusal };
                     let Some(reject) = live.refuse(reject) else { return };
                     rejects.activate().session(&capability).give(reject);
                 }

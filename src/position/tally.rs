@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::record::{Offset, Partition, SourceId};
 
-    fn at(partition: i32, offset: i64, ordinal: u16) -> At {
+    fn at(partition: i32, offset: i64, ordinal: u32) -> At {
         At { source: SourceId(0), partition: Partition(partition), offset: Offset(offset), ordinal }
     }
 

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::{Chunk, Flush, SinkFlush, SinkId, Writer};
 use crate::epoch::Epoch;
+use crate::origins::Origins;
 use crate::record::{Reject, Span};
 use crate::run::{Abort, Stats};
 use crate::source::Wake;
@@ -47,6 +48,8 @@ pub(crate) enum Part {
     Span(SinkId, Span),
     /// A refused record.
     Reject(SinkId, Reject),
+    /// What records held.
+    Origins(SinkId, Arc<Origins>),
 }
 
 /// All of one epoch; no more will come.
@@ -168,6 +171,7 @@ impl Pending {
                     self.rows += 1;
                     self.sink(sink).rejects.push(reject);
                 }
+                Part::Origins(sink, origins) => self.sink(sink).origins.push(origins),
                 Part::Span(sink, span) => {
                     let joined = self.sink(sink).spans.entry(span.lane).or_insert(Span {
                         upto: span.from,
@@ -188,6 +192,7 @@ impl Pending {
             chunks: Vec::new(),
             spans: BTreeMap::new(),
             rejects: Vec::new(),
+            origins: Vec::new(),
         })
     }
 

@@ -195,14 +195,14 @@ struct Collect<T> {
     keyed: bool,
 }
 
-impl<T: Send + 'static> Encoder<T> for Collect<T> {
-    fn encode(&mut self, at: At, change: Change<T>) -> Result<(), Refusal> {
+impl<T: Clone + Send + 'static> Encoder<T> for Collect<T> {
+    fn encode(&mut self, at: At, change: &Change<T>) -> Result<(), Refusal> {
         match change {
             Change::Delete(None) if self.keyed => {
                 return Err(Refusal::new("encode", "a tombstone needs a key"));
             }
             Change::Delete(_) if !self.keyed => {}
-            change => self.rows.push((at, change)),
+            change => self.rows.push((at, change.clone())),
         }
         Ok(())
     }

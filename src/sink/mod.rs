@@ -13,11 +13,13 @@
 //!   earlier generation can commit.
 
 mod flusher;
+mod guard;
 mod memory;
 pub mod postgres;
 
 pub use flusher::Pace;
 pub(crate) use flusher::{Closed, Flusher, Order, Part};
+pub use guard::Guard;
 pub use memory::{Failure, Memory, MemoryStore};
 pub use postgres::Postgres;
 
@@ -30,8 +32,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::origins::Origins;
 use crate::position::{Counters, Moved, Slice, SliceKey};
-use crate::record::{At, Change, Lane, Refusal, Reject, SourceId, Span};
+use crate::record::{At, Change, Lane, Policy, Refusal, Reject, RejectLimit, SourceId, Span};
 
 /// Which run of a pipeline: each start takes the next. A writer of an earlier one is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -95,7 +98,7 @@ pub struct Column {
 /// Turns rows into the form in which they travel to the store.
 pub trait Encoder<T> {
     /// Adds a row, or says why it is refused; a refused row leaves nothing behind.
-    fn encode(&mut self, at: At, change: Change<T>) -> Result<(), Refusal>;
+    fn encode(&mut self, at: At, change: &Change<T>) -> Result<(), Refusal>;
 
     /// How many bytes are encoded and not taken yet.
     fn buffered(&self) -> usize;
@@ -132,6 +135,8 @@ pub struct SinkFlush {
     pub spans: BTreeMap<Lane, Span>,
     /// Records refused on the way.
     pub rejects: Vec<Reject>,
+    /// What the records held, of sources whose refused records are set aside.
+    pub origins: Vec<Arc<Origins>>,
 }
 
 /// What one transaction stores.
@@ -154,6 +159,17 @@ pub struct SinkContext {
     pub fan_out: bool,
 }
 
+/// What a writer needs to know of a source.
+#[derive(Clone, Debug)]
+pub struct SourceContext {
+    /// Its name in stored positions.
+    pub name: String,
+    /// What happens to its refused records.
+    pub policy: Policy,
+    /// How many of them a run takes.
+    pub limit: RejectLimit,
+}
+
 /// What a writer needs to know of the run.
 #[derive(Clone)]
 pub struct WriterContext {
@@ -161,8 +177,10 @@ pub struct WriterContext {
     pub pipeline: String,
     /// The generation that this run holds in the store.
     pub generation: Generation,
-    /// The names of the dataflow's sources, by number.
-    pub sources: Vec<String>,
+    /// The dataflow's sources, by number.
+    pub sources: Vec<SourceContext>,
+    /// Counts refused records against the sources' limits.
+    pub guard: Arc<Guard>,
     /// The sinks of the store.
     pub sinks: Vec<SinkContext>,
     /// All slices of the store as the run found them. A writer moves those of its own worker.
@@ -183,9 +201,14 @@ impl WriterContext {
         }
     }
 
+    /// A source.
+    pub fn source(&self, source: SourceId) -> &SourceContext {
+        &self.sources[usize::from(source.0)]
+    }
+
     /// The name of a source.
     pub fn source_name(&self, source: SourceId) -> &str {
-        &self.sources[usize::from(source.0)]
+        &self.source(source).name
     }
 
     /// The moves of one sink's slices: its spans, with what was counted for each.

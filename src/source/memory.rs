@@ -9,7 +9,9 @@ use super::{
     Assignment, Batch, Bounds, Catalog, Ordered, Poll, Reader, Settings, Source, Standing, Wake,
 };
 use crate::error::{Error, Result};
-use crate::record::{At, Change, Offset, Partition, Policy, Refusal, Reject, Row, Span};
+use crate::record::{
+    At, Change, Offset, Partition, Policy, Refusal, Reject, RejectLimit, Row, Span,
+};
 
 /// One step of a partition.
 #[derive(Debug)]
@@ -79,18 +81,31 @@ pub struct Memory<T> {
     name: String,
     script: Arc<Script<T>>,
     policy: Policy,
+    limit: RejectLimit,
 }
 
 impl<T> Memory<T> {
     /// A source called `name` that reads `script`.
     pub fn new(name: &str, script: Arc<Script<T>>) -> Self {
-        Memory { name: name.to_owned(), script, policy: Policy::default() }
+        Memory {
+            name: name.to_owned(),
+            script,
+            policy: Policy::default(),
+            limit: RejectLimit::default(),
+        }
     }
 
     /// What happens to refused records.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// How many of them a run takes.
+    #[must_use]
+    pub fn reject_limit(mut self, limit: RejectLimit) -> Self {
+        self.limit = limit;
         self
     }
 }
@@ -110,6 +125,10 @@ impl<T: Clone + Send + Sync + 'static> Source for Memory<T> {
 
     fn policy(&self) -> Policy {
         self.policy
+    }
+
+    fn reject_limit(&self) -> RejectLimit {
+        self.limit
     }
 
     fn catalog(&self, _settings: &Settings) -> Result<Box<dyn Catalog>> {
@@ -241,7 +260,7 @@ impl<T: Clone> Reader<T> for Player<T> {
                     }
                     Step::Bad => {
                         let refusal = Refusal::new("decode", "scripted to be bad");
-                        batch.rejects.push(Reject { at, refusal, key: None, value: None });
+                        batch.rejects.push(Reject { at, refusal });
                         1
                     }
                     Step::Gap(_) => 0,

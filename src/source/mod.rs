@@ -19,7 +19,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::record::{Lane, Offset, Partition, Policy, Reject, Row, SourceId, Span};
+use crate::origins::Origins;
+use crate::record::{Lane, Offset, Partition, Policy, Reject, RejectLimit, Row, SourceId, Span};
 
 /// Wakes the worker that a reader or writer works for. Cheap to clone; may be called from any thread.
 #[derive(Clone)]
@@ -82,6 +83,11 @@ pub trait Source: 'static {
 
     /// What happens to its records that are refused.
     fn policy(&self) -> Policy;
+
+    /// How many of them a run takes.
+    fn reject_limit(&self) -> RejectLimit {
+        RejectLimit::default()
+    }
 
     /// The untyped half, used before the run. Does no I/O itself.
     fn catalog(&self, settings: &Settings) -> Result<Box<dyn Catalog>>;
@@ -229,13 +235,21 @@ pub struct Batch<T> {
     pub spans: Vec<Span>,
     /// Records that the codec refused.
     pub rejects: Vec<Reject>,
+    /// What the records held; filled under the policy [`Policy::Reject`] alone.
+    pub origins: Origins,
     /// The size of what was read, in bytes: keys, values, and a fixed share for each record.
     pub bytes: usize,
 }
 
 impl<T> Default for Batch<T> {
     fn default() -> Self {
-        Batch { rows: Vec::new(), spans: Vec::new(), rejects: Vec::new(), bytes: 0 }
+        Batch {
+            rows: Vec::new(),
+            spans: Vec::new(),
+            rejects: Vec::new(),
+            origins: Origins::default(),
+            bytes: 0,
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub struct Postgres {
     table: String,
     key: Vec<String>,
     delete_when: Option<(String, String)>,
+    fields: Option<Vec<String>>,
     name: Option<String>,
     url: Option<String>,
     schema: String,
@@ -94,6 +95,7 @@ impl Postgres {
             table: name.into(),
             key: Vec::new(),
             delete_when: None,
+            fields: None,
             name: None,
             url: None,
             schema: "tidegate".into(),
@@ -113,6 +115,14 @@ impl Postgres {
     #[must_use]
     pub fn delete_when(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
         self.delete_when = Some((field.into(), value.into()));
+        self
+    }
+
+    /// The names of the rows' fields, where their type does not tell them: so they are compared with the
+    /// table's columns before the first record.
+    #[must_use]
+    pub fn fields<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.fields = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -213,8 +223,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Sink<T> for Postgres {
     fn target(&self) -> Result<Target> {
         let store = Arc::new(self.store()?);
         let mut spec = self.spec()?;
-        spec.fields =
-            field_names::<T>().map(|fields| fields.into_iter().map(|field| field.name).collect());
+        let traced = || field_names::<T>().map(|fields| fields.into_iter().map(|f| f.name).collect());
+        spec.fields = self.fields.clone().or_else(traced);
         let place = crate::sink::Store::identity(&*store);
         let how = if self.key.is_empty() {
             format!("append to `{}` in `{place}`, exactly once", self.table)

@@ -24,7 +24,7 @@ use self::reader::TopicReader;
 use super::{Assignment, Catalog, Reader, Settings, Source, Start};
 use crate::codec::Codec;
 use crate::error::Result;
-use crate::record::Policy;
+use crate::record::{Policy, RejectLimit};
 
 /// A Kafka topic as a source.
 ///
@@ -46,6 +46,7 @@ pub struct Kafka<C> {
     brokers: Option<String>,
     from: Start,
     policy: Policy,
+    limit: RejectLimit,
     group: Option<String>,
     client: BTreeMap<String, String>,
     uncommitted: bool,
@@ -61,6 +62,7 @@ impl<C: Codec> Kafka<C> {
             brokers: None,
             from: Start::default(),
             policy: Policy::default(),
+            limit: RejectLimit::default(),
             group: None,
             client: BTreeMap::new(),
             uncommitted: false,
@@ -84,10 +86,26 @@ impl<C: Codec> Kafka<C> {
         self
     }
 
-    /// Does `policy` with records that are refused, by default stops.
+    /// Does `policy` with records that are refused, by default sets them aside in `tidegate.rejects`.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// Stops the run when more than `count` records were refused in it: per sink, and by each process
+    /// of a cluster for itself.
+    #[must_use]
+    pub fn max_rejects(mut self, count: u64) -> Self {
+        self.limit.count = Some(count);
+        self
+    }
+
+    /// Stops the run when more than this part of the records, from 0 to 1, were refused in it, once
+    /// there are more than [`RejectLimit::FREE`]; a half unless given.
+    #[must_use]
+    pub fn max_reject_rate(mut self, rate: f64) -> Self {
+        self.limit.rate = rate;
         self
     }
 
@@ -153,6 +171,10 @@ impl<C: Codec> Source for Kafka<C> {
         self.policy
     }
 
+    fn reject_limit(&self) -> RejectLimit {
+        self.limit
+    }
+
     fn catalog(&self, settings: &Settings) -> Result<Box<dyn Catalog>> {
         let connection = self.connection(settings, None)?;
         Ok(Box::new(TopicCatalog::new(connection, self.from.clone())))
@@ -165,6 +187,12 @@ impl<C: Codec> Source for Kafka<C> {
     ) -> Result<Box<dyn Reader<C::Value>>> {
         let connection = self.connection(settings, Some(assignment.budget))?;
         let every = self.discovery.unwrap_or(assignment.discovery);
-        Ok(Box::new(TopicReader::new(connection, self.codec.clone(), assignment, every)))
+        Ok(Box::new(TopicReader::new(
+            connection,
+            self.codec.clone(),
+            assignment,
+            self.policy,
+            every,
+        )))
     }
 }

@@ -17,7 +17,7 @@ use super::faults;
 use super::ffi::{Client, Message};
 use crate::codec::{Codec, Decoded};
 use crate::error::{Error, Result};
-use crate::record::{At, Change, Offset, Partition, Record, Refusal, Reject, Row};
+use crate::record::{At, Change, Offset, Partition, Policy, Record, Refusal, Reject, Row};
 use crate::source::{Assignment, Batch, Poll, Reader, Standing};
 use crate::unwind;
 
@@ -42,6 +42,8 @@ pub(super) struct TopicReader<C> {
     connection: Connection,
     codec: C,
     assignment: Assignment,
+    /// Whether what records held is kept, for those that come to be refused.
+    keeps_origins: bool,
     discover_every: Duration,
     client: Option<Arc<Client>>,
     discovery: Option<Discovery>,
@@ -105,12 +107,14 @@ impl<C: Codec> TopicReader<C> {
         connection: Connection,
         codec: C,
         assignment: Assignment,
+        policy: Policy,
         discover_every: Duration,
     ) -> Self {
         TopicReader {
             connection,
             codec,
             assignment,
+            keeps_origins: policy == Policy::Reject,
             discover_every,
             client: None,
             discovery: None,
@@ -265,12 +269,10 @@ impl<C: Codec> TopicReader<C> {
             Ok(Decoded::Tombstone) => {
                 batch.rows.push(Row { at, change: Change::Delete(key.map(Box::from)) });
             }
-            Err(refusal) => batch.rejects.push(Reject {
-                at,
-                refusal,
-                key: key.map(Box::from),
-                value: value.map(Box::from),
-            }),
+            Err(refusal) => batch.rejects.push(Reject { at, refusal }),
+        }
+        if self.keeps_origins {
+            batch.origins.push(self.assignment.source, &record);
         }
     }
 

@@ -159,11 +159,11 @@ impl RowEncoder {
 }
 
 impl<T: Serialize> Encoder<T> for RowEncoder {
-    fn encode(&mut self, at: At, change: Change<T>) -> Result<(), Refusal> {
+    fn encode(&mut self, at: At, change: &Change<T>) -> Result<(), Refusal> {
         // A row whose `Serialize` panicked left its beginning behind.
         self.roll_back();
         let done = match change {
-            Change::Put(row) => self.put(at, &row),
+            Change::Put(row) => self.put(at, row),
             Change::Delete(key) => self.delete(at, key.as_deref()),
         };
         done.map_err(|Fault(refusal)| {

@@ -43,7 +43,7 @@ fn encoder(table: Table) -> RowEncoder {
 }
 
 fn put<T: Serialize>(encoder: &mut RowEncoder, row: T) -> Result<(), Refusal> {
-    encoder.encode(at(0), Change::Put(row))
+    encoder.encode(at(0), &Change::Put(row))
 }
 
 fn taken(encoder: &mut RowEncoder) -> Rows {

@@ -113,7 +113,7 @@ fn a_flush_without_rows_moves_the_position_and_counts_refusals() {
         ordinal: 0,
     };
     let refusal = Refusal::new("decode", "no number");
-    flush.sinks[0].rejects.push(Reject { at, refusal, key: None, value: None });
+    flush.sinks[0].rejects.push(Reject { at, refusal });
     writer.write(flush).expect("write");
     let slice = &rig.store.slices(super::rig::PIPELINE).expect("slices")[0];
     assert_eq!(slice.position, Offset(2));

@@ -8,11 +8,11 @@ use super::super::ident::quote;
 use super::super::target::Spec;
 use super::super::testing::{Place, Row, chunk, lane, url};
 use crate::error::Result;
-use crate::record::{Lane, Offset, Span};
+use crate::record::{Lane, Offset, Policy, RejectLimit, Span};
 use crate::run::Abort;
 use crate::sink::{
-    Flush, Generation, Postgres, Shape, Sink, SinkContext, SinkFlush, SinkId, Standby, Store,
-    Target, Writer, WriterContext,
+    Flush, Generation, Postgres, Shape, Sink, SinkContext, SinkFlush, SinkId, SourceContext,
+    Standby, Store, Target, Writer, WriterContext,
 };
 
 /// A writer's thread, as the engine has it, is this test's.
@@ -91,7 +91,12 @@ impl Rig {
         let context = WriterContext {
             pipeline: PIPELINE.into(),
             generation,
-            sources: vec!["orders".into()],
+            sources: vec![SourceContext {
+                name: "orders".into(),
+                policy: Policy::Reject,
+                limit: RejectLimit::default(),
+            }],
+            guard: Arc::default(),
             sinks: sinks.collect(),
             slices: self.store.slices(PIPELINE).expect("slices"),
             worker: 0,
@@ -122,6 +127,7 @@ impl Rig {
                 made.push(chunk(&placed));
             }
             flush.sinks.push(SinkFlush {
+                origins: Vec::new(),
                 sink: SinkId(index as u16),
                 chunks: made,
                 spans,

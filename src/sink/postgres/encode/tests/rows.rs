@@ -215,7 +215,7 @@ fn the_mark_may_be_a_column() {
 }
 
 fn delete(encoder: &mut RowEncoder, key: Option<&str>) -> Result<(), Refusal> {
-    encoder.encode(at(0), Change::<()>::Delete(key.map(|key| key.as_bytes().into())))
+    encoder.encode(at(0), &Change::<()>::Delete(key.map(|key| key.as_bytes().into())))
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn speed_of_six_columns() {
                 currency: "EUR",
                 created_at: "2024-05-06T07:08:09.123Z",
             };
-            encoder.encode(at(order_id), Change::Put(row)).unwrap();
+            encoder.encode(at(order_id), &Change::Put(row)).unwrap();
             if order_id % 10_000 == 9999 {
                 Encoder::<Order<'_>>::take(&mut encoder).unwrap();
             }
