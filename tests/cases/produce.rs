@@ -83,14 +83,13 @@ impl Topic {
                 self.producer.begin_transaction().expect("no transaction is open");
             }
             (at..end).for_each(|index| self.send(index));
-            self.producer.flush(LONG).expect("all messages are acknowledged");
+            let receipts = self.acknowledged(end - at);
             let fate = txn.map(|name| self.transactions[name]);
             match fate {
                 Some(Fate::Commit) => self.producer.commit_transaction(LONG).expect("a commit"),
                 Some(Fate::Abort) => self.producer.abort_transaction(LONG).expect("an abort"),
                 None => {}
             }
-            let receipts = self.producer.context().take();
             let sent = (at..end).map(|index| {
                 let message = &self.messages[index];
                 let bytes = |part: &Option<Part>| part.as_ref().map(Part::bytes);
@@ -108,6 +107,14 @@ impl Topic {
             self.sent.extend(sent);
             at = end;
         }
+    }
+
+    /// Waits for the acknowledgements of `count` messages. (`flush` looks every 100 ms only.)
+    fn acknowledged(&self, count: usize) -> BTreeMap<usize, i64> {
+        let receipts = &self.producer.context().0;
+        common::eventually(LONG, || (receipts.lock().unwrap().len() == count).then_some(()))
+            .expect("all messages are acknowledged");
+        std::mem::take(&mut receipts.lock().unwrap())
     }
 
     fn send(&self, index: usize) {
@@ -145,12 +152,6 @@ impl Topic {
 /// The offsets of the messages that were acknowledged, by their index.
 #[derive(Clone, Default)]
 struct Receipts(Arc<Mutex<BTreeMap<usize, i64>>>);
-
-impl Receipts {
-    fn take(&self) -> BTreeMap<usize, i64> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
 
 impl ClientContext for Receipts {}
 
