@@ -223,7 +223,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Sink<T> for Postgres {
     fn target(&self) -> Result<Target> {
         let store = Arc::new(self.store()?);
         let mut spec = self.spec()?;
-        let traced = || field_names::<T>().map(|fields| fields.into_iter().map(|f| f.name).collect());
+        let traced =
+            || field_names::<T>().map(|fields| fields.into_iter().map(|f| f.name).collect());
         spec.fields = self.fields.clone().or_else(traced);
         let place = crate::sink::Store::identity(&*store);
         let how = if self.key.is_empty() {
