@@ -112,11 +112,23 @@ fn sink(engine: &Engine<'_>) -> Result<Postgres> {
             ))),
         }
     };
-    // waits for `Postgres::unit` and the like
-    let _ = (engine.param_if("unit"), known("unit")?);
-    let _ = (engine.param_if("zone"), known("zone")?);
-    if !refuses_extra(engine)? && columns.is_empty() {
-        // waits for `sink = sink.ignore_extra_fields()`
+    if let Some(unit) = parsed(engine, "unit")? {
+        sink = sink.default_unit(unit);
+    }
+    for (column, unit) in known("unit")? {
+        let unit =
+            unit.parse().map_err(|error: Error| error.at(format!("parameter `unit.{column}`")))?;
+        sink = sink.unit(column, unit);
+    }
+    if let Some(zone) = engine.param_if("zone") {
+        sink = sink.default_zone(zone);
+    }
+    for (column, zone) in known("zone")? {
+        sink = sink.zone(column, zone);
+    }
+    // Where columns are given they are all there is.
+    if columns.is_empty() && !refuses_extra(engine)? {
+        sink = sink.ignore_extra_fields();
     }
     Ok(sink)
 }
