@@ -13,13 +13,15 @@ use super::target::Spec;
 use crate::error::Error;
 
 /// A target that was found to be fit: the shape of its sink.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Prepared {
     /// The table.
     pub table: Arc<Table>,
     /// Whether rows go through a staging table even where there is no key: COPY refuses views and
     /// tables with row-level security.
     pub staged: bool,
+    /// Whether some constraint of the database may be checked as late as at COMMIT.
+    pub deferrable: bool,
 }
 
 /// Reads the target's shape and checks it against `spec`. All that is wrong about columns is said in
@@ -72,8 +74,11 @@ pub(super) async fn read(
         columns,
         key,
         delete_when: spec.delete_when.clone(),
+        server_keys: false,
+        arbiter: true,
+        insert_only: false,
     };
-    Ok(Prepared { table: Arc::new(table), staged })
+    Ok(Prepared { table: Arc::new(table), staged, deferrable: true })
 }
 
 fn unfit(table: &str, column: &Column, why: &str) -> Fault {
@@ -185,6 +190,7 @@ async fn columns(session: &Session, table: u32) -> Result<Vec<Detail>, Fault> {
                 typmod: row.get(3),
                 not_null: row.get(4),
                 has_default: row.get(5),
+                text: None,
             },
             number: row.get(6),
             always: row.get(7),

@@ -15,6 +15,9 @@ pub(crate) struct Column {
     pub not_null: bool,
     /// Whether the server fills it in where a row does not name it (a default or an identity).
     pub has_default: bool,
+    /// The quoted name of its type without a modifier, where values travel as text and the server
+    /// reads them.
+    pub text: Option<String>,
 }
 
 /// The table.
@@ -31,4 +34,10 @@ pub(crate) struct Table {
     pub key: Vec<u16>,
     /// A row whose field of this name holds this text (of a string, number or boolean) is a delete.
     pub delete_when: Option<(String, String)>,
+    /// Whether the server is to say which keys are equal, since equal ones may differ in their bytes.
+    pub server_keys: bool,
+    /// Whether ON CONFLICT finds the key: not so for a view with triggers in the place of its changes.
+    pub arbiter: bool,
+    /// Whether a row that is there stays as it is.
+    pub insert_only: bool,
 }

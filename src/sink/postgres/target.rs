@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::address::Address;
-use super::catalog::Prepared;
-use super::encode::RowEncoder;
+use super::encoder::TableEncoder;
 use super::fields::field_names;
 use super::ident::TableName;
+use super::shape::LiveTable;
 use super::store::PostgresStore;
 use crate::error::{Error, Result};
 use crate::sink::{Encoder, Shape, Sink, Target};
@@ -232,9 +232,9 @@ impl<T: Serialize + DeserializeOwned + 'static> Sink<T> for Postgres {
     }
 
     fn encoder(&self, shape: &Shape) -> Box<dyn Encoder<T>> {
-        let prepared = Arc::clone(shape)
-            .downcast::<Prepared>()
+        let live = Arc::clone(shape)
+            .downcast::<LiveTable>()
             .expect("a sink is handed the shape that its own store prepared");
-        Box::new(RowEncoder::new(Arc::clone(&prepared.table)))
+        Box::new(TableEncoder::new(live))
     }
 }

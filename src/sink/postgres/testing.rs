@@ -79,6 +79,7 @@ pub(super) fn table(name: &str, key: &[&str]) -> Table {
         typmod: -1,
         not_null: false,
         has_default: false,
+        text: None,
     };
     let columns =
         vec![column("k", 20, "bigint"), column("v", 25, "text"), column("n", 23, "integer")];
@@ -87,7 +88,16 @@ pub(super) fn table(name: &str, key: &[&str]) -> Table {
         .filter_map(|name| columns.iter().position(|column| column.name == *name))
         .map(|index| index as u16)
         .collect();
-    Table { schema: "public".into(), name: name.into(), columns, key, delete_when: None }
+    Table {
+        schema: "public".into(),
+        name: name.into(),
+        columns,
+        key,
+        delete_when: None,
+        server_keys: false,
+        arbiter: true,
+        insert_only: false,
+    }
 }
 
 /// A row of that table.

@@ -21,6 +21,7 @@ fn column(name: &str, oid: u32) -> Column {
         typmod: -1,
         not_null: false,
         has_default: false,
+        text: None,
     }
 }
 
@@ -31,6 +32,9 @@ fn table(columns: Vec<Column>, key: &[u16]) -> Table {
         columns,
         key: key.to_vec(),
         delete_when: None,
+        server_keys: false,
+        arbiter: true,
+        insert_only: false,
     }
 }
 
