@@ -106,6 +106,16 @@ impl Arrived {
         chunk.bytes.slice(start(chunk, entry)..self.entry(last).row_end)
     }
 
+    /// Which of `unit`, rows of one key in their order, is the one that stands in the end: the last, or,
+    /// where a row that is there stays, the first after the last delete.
+    pub fn survivor(&self, unit: &[RowId], insert_only: bool) -> Option<RowId> {
+        if !insert_only {
+            return unit.last().copied();
+        }
+        let cut = unit.iter().rposition(|row| self.is_delete(*row));
+        unit.get(cut.map_or(0, |cut| cut + 1)).or(unit.last()).copied()
+    }
+
     /// Whether the tuple of `next` follows on that of `row` and has the same columns.
     pub fn follows(&self, row: RowId, next: RowId) -> bool {
         let (chunk, entry) = self.places[row as usize];

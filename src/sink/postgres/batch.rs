@@ -59,15 +59,16 @@ pub(super) fn append<'a>(rows: &Arrived, units: impl Iterator<Item = &'a [RowId]
 /// The rows of `units`, each of one key, reduced to one change a key, such that applying the deletes and
 /// then the puts equals applying the rows one by one. `None` where rows of one key that must be merged
 /// were encoded for different shapes of the table: those are to be applied one by one. `keys` are the
-/// key's columns in each shape.
+/// key's columns in each shape; with `insert_only` a row that is there stays.
 pub(super) fn collapse<'a>(
     rows: &Arrived,
     keys: &[Vec<u16>],
+    insert_only: bool,
     units: impl Iterator<Item = &'a [RowId]>,
 ) -> Option<Batch> {
     let (mut deletes, mut puts) = (Buffers::default(), Buffers::default());
     for (unit, same) in (0..).zip(units) {
-        let Some(&survivor) = same.last() else { continue };
+        let Some(survivor) = rows.survivor(same, insert_only) else { continue };
         let version = rows.version(survivor);
         // What came before the last delete is gone with it; what the puts after it lack has its
         // default, not the old row's value.
@@ -78,7 +79,10 @@ pub(super) fn collapse<'a>(
             bytes.extend_from_slice(&field_count(key.len()));
             bytes.extend_from_slice(rows.key(survivor));
         }
-        let after = &same[cut.map_or(0, |cut| cut + 1)..];
+        let mut after = &same[cut.map_or(0, |cut| cut + 1)..];
+        if insert_only {
+            after = &after[..after.len().min(1)];
+        }
         let Some((last, before)) = after.split_last() else { continue };
         let columns = rows.columns(*last);
         let covers = |row: &RowId| {
@@ -182,7 +186,7 @@ mod tests {
         let chunks: Vec<Rows> = script.iter().map(|chunk| rows(chunk)).collect();
         let rows = Arrived::new(chunks);
         let units = Units::by_bytes(&rows);
-        let batch = collapse(&rows, &[vec![0]], units.iter()).expect("one shape");
+        let batch = collapse(&rows, &[vec![0]], false, units.iter()).expect("one shape");
         let mut survivors: Vec<_> = units.iter().map(|unit| unit[unit.len() - 1]).collect();
         survivors.sort_unstable();
         Done { batch, survivors }
@@ -254,11 +258,28 @@ mod tests {
     }
 
     #[test]
+    fn where_a_row_that_is_there_stays_the_first_one_does() {
+        let put = |v| Row::put(1, Some(v), None);
+        let rows =
+            Arrived::new(vec![rows(&[put("a"), put("b"), Row::delete(1), put("c"), put("d")])]);
+        let units = Units::by_bytes(&rows);
+        let batch = collapse(&rows, &[vec![0]], true, units.iter()).expect("one shape");
+        assert_eq!((batch.deletes.len(), rows.survivor(units.get(0), true)), (1, Some(3)));
+        assert_eq!(joined(&batch.puts), joined(&puts(&[put("c")])));
+        let batch =
+            collapse(&rows, &[vec![0]], true, [&[0, 1][..]].into_iter()).expect("one shape");
+        assert_eq!(joined(&batch.puts), joined(&puts(&[put("a")])));
+        assert!(batch.deletes.is_empty());
+    }
+
+    #[test]
     fn rows_encoded_for_different_shapes_are_not_merged() {
         let mut later = rows(&[Row::put(1, None, Some(2))]);
         later.version = 1;
         let rows = Arrived::new(vec![rows(&[Row::put(1, Some("a"), Some(1))]), later]);
-        assert!(collapse(&rows, &[vec![0], vec![0]], Units::by_bytes(&rows).iter()).is_none());
+        assert!(
+            collapse(&rows, &[vec![0], vec![0]], false, Units::by_bytes(&rows).iter()).is_none()
+        );
         let appended = append(&rows, Units::singles(&rows).iter()).puts;
         assert_eq!(appended.iter().map(|t| t.version).collect::<Vec<_>>(), [0, 1]);
     }

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use tokio_postgres::error::SqlState;
+
 use super::address::Address;
 use super::connect::Session;
 use super::encode;
@@ -20,7 +22,8 @@ pub(super) struct Prepared {
     /// Whether rows go through a staging table even where there is no key: COPY refuses views and
     /// tables with row-level security.
     pub staged: bool,
-    /// Whether some constraint of the database may be checked as late as at COMMIT.
+    /// Whether some table of the database has a constraint or a trigger that can be deferred to the
+    /// commit.
     pub deferrable: bool,
 }
 
@@ -32,41 +35,35 @@ pub(super) async fn read(
     spec: &Spec,
 ) -> Result<Prepared, Fault> {
     let relation = relation(session, address, &spec.table).await?;
-    let details = columns(session, relation.oid).await?;
-    let columns: Vec<Column> = details.iter().map(|detail| detail.column.clone()).collect();
+    let mut details = columns(session, relation.oid).await?;
     let name = format!("{}.{}", relation.schema, relation.name);
-    let key = check_columns(&name, &columns, spec)?;
-    for index in &key {
-        let detail = &details[usize::from(*index)];
-        if !detail.deterministic {
-            return Err(unfit(
-                &name,
-                &detail.column,
-                "as a key: its collation is not deterministic",
-            ));
-        }
-        if let Err(why) = encode::key_supported(&detail.column) {
-            return Err(unfit(&name, &detail.column, &format!("as a key: {why}")));
-        }
-    }
-    for detail in &details {
-        let named = spec.fields.as_ref().is_some_and(|fields| fields.contains(&detail.column.name));
-        let is_key = key.iter().any(|index| details[usize::from(*index)].number == detail.number);
-        if !named && !is_key {
-            continue;
-        }
-        if let Err(why) = encode::supported(&detail.column) {
-            return Err(unfit(&name, &detail.column, &why));
-        }
-        if !key.is_empty() && !is_key && detail.always {
-            let why = "cannot be updated: it is `generated always as identity`";
-            return Err(unfit(&name, &detail.column, why));
+    let judges_null = judges_null(session, &relation).await?;
+    declare(&name, &mut details, spec)?;
+    let columns: Vec<Column> = details.iter().map(|detail| detail.column.clone()).collect();
+    let key = check_columns(session, &relation, &name, &columns, judges_null, spec).await?;
+    for (index, detail) in (0_u16..).zip(&details) {
+        let named = spec.fields.as_ref().is_none_or(|fields| fields.contains(&detail.column.name));
+        if (named && spec.fields.is_some()) || key.contains(&index) {
+            encode::supported(&detail.column).map_err(|why| unfit(&name, &detail.column, &why))?;
         }
     }
     check_privileges(session, &relation, &name, !key.is_empty()).await?;
-    if !key.is_empty() {
-        check_unique(session, &relation, &name, &key, &details).await?;
-    }
+    let arbiter = match (key.is_empty(), relation.kind.as_str()) {
+        (true, "v") => {
+            check_view(session, &relation, &name, false).await?;
+            false
+        }
+        (false, "v") => {
+            check_view(session, &relation, &name, true).await?;
+            view_arbiter(session, &relation, &key, &columns).await?
+        }
+        (true, _) => false,
+        (false, _) => {
+            check_unique(session, &relation, &name, &key, &details).await?;
+            true
+        }
+    };
+    let server_keys = key.iter().any(|at| !details[usize::from(*at)].equal_bytes());
     let staged = relation.kind == "v" || relation.row_security;
     let table = Table {
         schema: relation.schema,
@@ -74,16 +71,22 @@ pub(super) async fn read(
         columns,
         key,
         delete_when: spec.delete_when.clone(),
-        server_keys: false,
-        arbiter: true,
-        insert_only: false,
+        server_keys,
+        judges_null,
+        arbiter,
+        ignore_extra: spec.ignore_extra,
+        insert_only: spec.insert_only,
     };
-    Ok(Prepared { table: Arc::new(table), staged, deferrable: true })
+    Ok(Prepared { table: Arc::new(table), staged, deferrable: deferrable(session).await? })
 }
 
 fn unfit(table: &str, column: &Column, why: &str) -> Fault {
+    wrong_column(table, column, why).into()
+}
+
+fn wrong_column(table: &str, column: &Column, why: &str) -> Error {
     let Column { name, type_name, .. } = column;
-    Error::config(format!("column `{name}` ({type_name}) of `{table}`: {why}")).into()
+    Error::config(format!("column `{name}` ({type_name}) of `{table}`: {why}"))
 }
 
 struct Relation {
@@ -146,18 +149,36 @@ async fn relation(
 struct Detail {
     column: Column,
     number: i16,
-    /// Whether it is `generated always as identity`.
-    always: bool,
     deterministic: bool,
+    /// The type itself, where [`Column::oid`] is that of its binary form.
+    base: u32,
+    is_enum: bool,
+}
+
+impl Detail {
+    /// Whether two values are equal exactly where what is written of them is.
+    fn equal_bytes(&self) -> bool {
+        let own = self.base == self.column.oid || self.is_enum;
+        own && self.deterministic && encode::equal_bytes(&self.column)
+    }
 }
 
 /// The columns that can be written, in order. A domain is followed down to its base type; what any
 /// step of it demands or gives counts.
 async fn columns(session: &Session, table: u32) -> Result<Vec<Detail>, Fault> {
-    let sql = "select a.attname::text, base.oid, pg_catalog.format_type(a.atttypid, a.atttypmod),
+    // Types whose receive function is that of `text` or of enums travel as the text that they are.
+    let sql = "select a.attname::text,
+                      case when receive.prosrc in ('textrecv', 'enum_recv') then 25::oid
+                           else base.oid end,
+                      pg_catalog.format_type(a.atttypid, a.atttypmod),
                       base.typmod, a.attnotnull or base.not_null,
                       a.atthasdef or a.attidentity <> '' or base.has_default,
-                      a.attnum, a.attidentity = 'a', coalesce(l.collisdeterministic, true)
+                      a.attnum, a.attidentity = 'a', coalesce(l.collisdeterministic, true),
+                      base.oid, base.typtype = 'e',
+                      case when base.typtype <> 'p'
+                           then format('%I.%s', n.nspname, '\"' || replace(t.typname, '\"', '\"\"') || '\"')
+                      end,
+                      case when t.typcategory = 'A' and t.typelem <> 0 then t.typelem end
                  from pg_catalog.pg_attribute a
                  cross join lateral (
                    with recursive step as (
@@ -175,6 +196,9 @@ async fn columns(session: &Session, table: u32) -> Result<Vec<Detail>, Fault> {
                        join pg_catalog.pg_type t on t.oid = step.typbasetype
                       where step.typtype = 'd')
                    select * from step where typtype <> 'd') base
+                 join pg_catalog.pg_type t on t.oid = base.oid
+                 join pg_catalog.pg_namespace n on n.oid = t.typnamespace
+                 left join pg_catalog.pg_proc receive on receive.oid = t.typreceive
                  left join pg_catalog.pg_collation l on l.oid = a.attcollation
                 where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped
                   and a.attgenerated = ''
@@ -182,25 +206,102 @@ async fn columns(session: &Session, table: u32) -> Result<Vec<Detail>, Fault> {
     let rows = session.within(session.client.query(sql, &[&table])).await?;
     Ok(rows
         .iter()
-        .map(|row| Detail {
-            column: Column {
-                name: row.get(0),
-                oid: row.get(1),
-                type_name: row.get(2),
-                typmod: row.get(3),
-                not_null: row.get(4),
-                has_default: row.get(5),
-                text: None,
-            },
-            number: row.get(6),
-            always: row.get(7),
-            deterministic: row.get(8),
+        .map(|row| {
+            let oid = row.get(1);
+            let text: Option<String> = row.get(11);
+            Detail {
+                column: Column {
+                    name: row.get(0),
+                    oid,
+                    type_name: row.get(2),
+                    typmod: row.get(3),
+                    not_null: row.get(4),
+                    has_default: row.get(5),
+                    text: text.filter(|_| !encode::is_binary(oid)),
+                    element: row.get(12),
+                    always: row.get(7),
+                    unit: None,
+                    zone: None,
+                },
+                number: row.get(6),
+                deterministic: row.get(8),
+                base: row.get(9),
+                is_enum: row.get(10),
+            }
         })
         .collect())
 }
 
+/// Sets the units and zones that the dataflow declares.
+fn declare(table: &str, details: &mut [Detail], spec: &Spec) -> Result<(), Error> {
+    let find = |details: &mut [Detail], name: &str, what: &str| {
+        let index = details.iter().position(|detail| detail.column.name == name);
+        index.ok_or_else(|| {
+            Error::config(format!(
+                "table `{table}` has no column `{name}`, for which {what} is declared"
+            ))
+        })
+    };
+    for detail in details.iter_mut() {
+        detail.column.unit = spec.default_unit.filter(|_| encode::takes_unit(&detail.column));
+        detail.column.zone = spec.default_zone.filter(|_| encode::takes_zone(&detail.column));
+    }
+    for (name, unit) in &spec.units {
+        let column = &mut details[find(details, name, "a unit")?].column;
+        if !encode::takes_unit(column) {
+            let why = "no unit can be declared for it: it is no date, time or timestamp";
+            return Err(wrong_column(table, column, why));
+        }
+        column.unit = Some(*unit);
+    }
+    for (name, zone) in &spec.zones {
+        let column = &mut details[find(details, name, "a time zone")?].column;
+        if !encode::takes_zone(column) {
+            let why = "no time zone can be declared for it: it is no timestamptz";
+            return Err(wrong_column(table, column, why));
+        }
+        column.zone = Some(*zone);
+    }
+    Ok(())
+}
+
+/// Whether columns that must not be null can be judged before the server sees the row.
+async fn judges_null(session: &Session, relation: &Relation) -> Result<bool, Fault> {
+    if !["r", "p"].contains(&relation.kind.as_str()) {
+        return Ok(false);
+    }
+    // Of the type's bits 1 is "for each row", 2 is "before", 4 is "insert", 16 is "update". A partition
+    // may have triggers of its own.
+    let sql = "select not exists (
+                 select from pg_catalog.pg_trigger g
+                  where (g.tgrelid = $1 or g.tgrelid in (
+                           select relid from pg_catalog.pg_partition_tree($1::oid::regclass)))
+                    and not g.tgisinternal and g.tgenabled <> 'D'
+                    and g.tgtype & 3 = 3 and g.tgtype & 20 <> 0)
+               and not exists (select from pg_catalog.pg_rewrite w where w.ev_class = $1)";
+    Ok(session.within(session.client.query_one(sql, &[&relation.oid])).await?.get(0))
+}
+
+/// Whether anything in the database can wait for the commit to be checked.
+async fn deferrable(session: &Session) -> Result<bool, Fault> {
+    let sql = "select exists (
+                 select from pg_catalog.pg_constraint c
+                   join pg_catalog.pg_namespace n on n.oid = c.connamespace
+                  where c.condeferrable and n.nspname not in ('pg_catalog', 'information_schema'))
+               or exists (
+                 select from pg_catalog.pg_trigger g where g.tgdeferrable)";
+    Ok(session.within(session.client.query_one(sql, &[])).await?.get(0))
+}
+
 /// The key's columns by index; or everything that does not fit, in one sentence.
-fn check_columns(table: &str, columns: &[Column], spec: &Spec) -> Result<Vec<u16>, Error> {
+async fn check_columns(
+    session: &Session,
+    relation: &Relation,
+    table: &str,
+    columns: &[Column],
+    judges_null: bool,
+    spec: &Spec,
+) -> Result<Vec<u16>, Fault> {
     let index = |name: &str| columns.iter().position(|column| column.name == name);
     let key: Vec<Option<usize>> = spec.key.iter().map(|name| index(name)).collect();
     let mut missing: Vec<&str> = Vec::new();
@@ -212,8 +313,9 @@ fn check_columns(table: &str, columns: &[Column], spec: &Spec) -> Result<Vec<u16
         // The field that says "delete" need not be stored.
         let marker = spec.delete_when.as_ref().map(|(field, _)| field);
         let absent = fields.iter().filter(|name| index(name).is_none() && Some(*name) != marker);
-        missing.extend(absent.map(String::as_str));
-        let needed = columns.iter().filter(|column| column.not_null && !column.has_default);
+        missing.extend(absent.filter(|_| !spec.ignore_extra).map(String::as_str));
+        let needed =
+            columns.iter().filter(|column| judges_null && column.not_null && !column.has_default);
         unnamed.extend(
             needed.filter(|column| !fields.contains(&column.name)).map(|column| &*column.name),
         );
@@ -229,6 +331,15 @@ fn check_columns(table: &str, columns: &[Column], spec: &Spec) -> Result<Vec<u16
     if !missing.is_empty() {
         let has: Vec<&str> = columns.iter().map(|column| &*column.name).collect();
         wrong.push(format!("it has no column {} (it has {})", list(&missing), list(&has)));
+        let computed = "select attname::text from pg_catalog.pg_attribute
+                         where attrelid = $1 and attgenerated <> '' and attname = any($2::text[])
+                         order by attnum";
+        let rows =
+            session.within(session.client.query(computed, &[&relation.oid, &missing])).await?;
+        if !rows.is_empty() {
+            let computed: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+            wrong.push(format!("{} cannot be written: the server computes it", list(&computed)));
+        }
     }
     if !unnamed.is_empty() {
         let what = "must not be null, have no default, and no field of the rows is called so";
@@ -238,7 +349,7 @@ fn check_columns(table: &str, columns: &[Column], spec: &Spec) -> Result<Vec<u16
         wrong.push(format!("no field of the rows is called {}, as the key is", list(&keyless)));
     }
     if !wrong.is_empty() {
-        return Err(Error::config(format!("table `{table}`: {}", wrong.join("; "))));
+        return Err(Error::config(format!("table `{table}`: {}", wrong.join("; "))).into());
     }
     let number = |at| u16::try_from(at).expect("a table has at most 1600 columns");
     Ok(key.into_iter().flatten().map(number).collect())
@@ -274,6 +385,63 @@ async fn check_privileges(
     .into())
 }
 
+/// Whether rows can be put into a view: a simple one, or one with triggers or rules instead.
+async fn check_view(
+    session: &Session,
+    relation: &Relation,
+    name: &str,
+    keyed: bool,
+) -> Result<(), Fault> {
+    let sql = "select pg_catalog.pg_relation_is_updatable($1::oid::regclass, true)";
+    let events: i32 = session.within(session.client.query_one(sql, &[&relation.oid])).await?.get(0);
+    // As the server numbers them: update 2, insert 3.
+    let lacks: Vec<&str> = [("insert", 1 << 3, true), ("update", 1 << 2, keyed)]
+        .iter()
+        .filter(|(_, event, needed)| *needed && events & event == 0)
+        .map(|(what, ..)| *what)
+        .collect();
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    let lacks = lacks.join(" or ");
+    Err(Error::config(format!(
+        "view `{name}` takes no {lacks}: give it a trigger `instead of {lacks}`"
+    ))
+    .into())
+}
+
+/// Whether ON CONFLICT finds the key of a view: the server looks through a simple one, and says so when
+/// it plans.
+async fn view_arbiter(
+    session: &Session,
+    relation: &Relation,
+    key: &[u16],
+    columns: &[Column],
+) -> Result<bool, Fault> {
+    let view = format!("{}.{}", quote(&relation.schema), quote(&relation.name));
+    let key = quote_all(key.iter().map(|at| &*columns[usize::from(*at)].name));
+    let sql = format!(
+        "explain insert into {view} ({key}) overriding system value select {key} from {view}
+          where false on conflict ({key}) do nothing"
+    );
+    let plan = match session.within(session.client.query(&sql, &[])).await {
+        Ok(plan) => plan,
+        // No unique index fits, or triggers take the inserts.
+        Err(fault) if fault.code() == Some(&SqlState::INVALID_COLUMN_REFERENCE) => {
+            return Ok(false);
+        }
+        Err(fault) => return Err(fault),
+    };
+    // That a constraint can be deferred it says only when a row comes.
+    let plan: Vec<&str> = plan.iter().map(|line| line.get(0)).collect();
+    let sql = "select not exists (
+                 select from pg_catalog.pg_index i join pg_catalog.pg_class c on c.oid = i.indexrelid
+                  where not i.indimmediate and exists (
+                    select from unnest($1::text[]) line
+                     where line like '%Conflict Arbiter Indexes:%' and strpos(line, c.relname) > 0))";
+    Ok(session.within(session.client.query_one(sql, &[&plan])).await?.get(0))
+}
+
 /// Whether ON CONFLICT finds the key: a unique index over exactly its columns that is valid, whole,
 /// and checked at once.
 async fn check_unique(
@@ -284,8 +452,6 @@ async fn check_unique(
     details: &[Detail],
 ) -> Result<(), Fault> {
     match relation.kind.as_str() {
-        // The server looks through a simple view; what is beneath it is not ours to read.
-        "v" => return Ok(()),
         "f" => {
             return Err(Error::config(format!(
                 "table `{name}` is a foreign table, which cannot have a key: append to it instead"

@@ -3,7 +3,7 @@
 //! A table's rows and the positions that cover them share one transaction, whose last statement moves
 //! the positions by compare and set. The files, in the order of the data:
 //!
-//! * `target`, `ident`, `address`, `tls`: what the dataflow says;
+//! * `target`, `ident`, `unit`, `address`, `tls`: what the dataflow says;
 //! * `connect`, `retry`: sessions, and what becomes of their faults;
 //! * `store`, `schema`, `catalog`, `lock`, `keys`: before the run;
 //! * `fields`, `encode`, `rows`, `table`: rows to bytes;
@@ -39,6 +39,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod unit;
 mod work;
 mod writer;
 
@@ -46,3 +47,4 @@ pub(crate) use client::connect;
 pub(crate) use ident::quote;
 pub use schema::schema_sql;
 pub use target::{KeyColumns, Postgres};
+pub use unit::Unit;

@@ -95,8 +95,11 @@ pub(super) fn insert(table: &Table, encoded: &Table, layout: &[u16], staging: &s
     sql
 }
 
+/// The columns that an update sets: not the key, nor an identity that is always generated.
 fn others(table: &Table, layout: &[u16]) -> Vec<u16> {
-    layout.iter().filter(|column| !table.key.contains(column)).copied().collect()
+    let settable =
+        |column: &&u16| !table.key.contains(column) && !table.columns[usize::from(**column)].always;
+    layout.iter().filter(settable).copied().collect()
 }
 
 /// As [`insert`], where the server knows no arbiter: a view with triggers in the place of its changes.

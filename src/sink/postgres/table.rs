@@ -1,11 +1,16 @@
 //! A target table as the catalog describes it.
 
+use jiff::tz::TimeZone;
+
+use super::unit::Unit;
+
 /// A column that can be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Column {
     /// Its exact name, unquoted.
     pub name: String,
-    /// The OID of its type; for a domain, of the type beneath.
+    /// The OID of the type whose binary form its values have: its own; for a domain, of the type
+    /// beneath; `text` for enums and for types such as `citext`, whose binary form is their text.
     pub oid: u32,
     /// The type as `format_type` prints it, for people.
     pub type_name: String,
@@ -15,13 +20,21 @@ pub(crate) struct Column {
     pub not_null: bool,
     /// Whether the server fills it in where a row does not name it (a default or an identity).
     pub has_default: bool,
-    /// The quoted name of its type without a modifier, where values travel as text and the server
-    /// reads them.
+    /// The quoted name of its base type, where values travel as text and the server casts them: all
+    /// types whose binary form is not written here. Without a modifier: the assignment applies it.
     pub text: Option<String>,
+    /// The OID of the type of its elements, for an array.
+    pub element: Option<u32>,
+    /// Whether it is `generated always as identity`: it can be inserted, never updated.
+    pub always: bool,
+    /// What numbers in it count, if it is a time column and that is declared.
+    pub unit: Option<Unit>,
+    /// Where texts without an offset belong, if it is a `timestamptz` and that is declared.
+    pub zone: Option<&'static TimeZone>,
 }
 
 /// The table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     /// Its schema's exact name, unquoted.
     pub schema: String,
@@ -34,10 +47,17 @@ pub(crate) struct Table {
     pub key: Vec<u16>,
     /// A row whose field of this name holds this text (of a string, number or boolean) is a delete.
     pub delete_when: Option<(String, String)>,
-    /// Whether the server is to say which keys are equal, since equal ones may differ in their bytes.
+    /// Whether equal values of a key column may differ in the bytes that are written here (`numeric`,
+    /// `citext`, `char(n)`, everything that travels as text): only the server can tell which rows
+    /// have one key.
     pub server_keys: bool,
-    /// Whether ON CONFLICT finds the key: not so for a view with triggers in the place of its changes.
+    /// Whether a column that must not be null refuses a row here: not where a trigger may fill it in,
+    /// nor in a view.
+    pub judges_null: bool,
+    /// Whether `on conflict` finds the key: not in a view with triggers instead of its inserts.
     pub arbiter: bool,
+    /// Whether fields without a column are ignored.
+    pub ignore_extra: bool,
     /// Whether a row that is there stays as it is.
     pub insert_only: bool,
 }

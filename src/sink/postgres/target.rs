@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,6 +14,7 @@ use super::fields::field_names;
 use super::ident::TableName;
 use super::shape::LiveTable;
 use super::store::PostgresStore;
+use super::unit::{self, Unit};
 use crate::error::{Error, Result};
 use crate::sink::{Encoder, Shape, Sink, Target};
 
@@ -33,6 +35,12 @@ pub struct Postgres {
     table: String,
     key: Vec<String>,
     delete_when: Option<(String, String)>,
+    units: Vec<(String, Unit)>,
+    default_unit: Option<Unit>,
+    zones: Vec<(String, String)>,
+    default_zone: Option<String>,
+    ignore_extra: bool,
+    insert_only: bool,
     name: Option<String>,
     url: Option<String>,
     schema: String,
@@ -84,6 +92,16 @@ pub(super) struct Spec {
     pub delete_when: Option<(String, String)>,
     /// The names of the rows' fields, where they are known.
     pub fields: Option<Vec<String>>,
+    /// What numbers count, per column and for the other time columns.
+    pub units: Vec<(String, Unit)>,
+    pub default_unit: Option<Unit>,
+    /// Where texts without an offset belong, per column and for the other columns.
+    pub zones: Vec<(String, &'static TimeZone)>,
+    pub default_zone: Option<&'static TimeZone>,
+    /// Whether fields without a column are ignored.
+    pub ignore_extra: bool,
+    /// Whether a row that is there stays as it is.
+    pub insert_only: bool,
 }
 
 impl Postgres {
@@ -94,6 +112,12 @@ impl Postgres {
             table: name.into(),
             key: Vec::new(),
             delete_when: None,
+            units: Vec::new(),
+            default_unit: None,
+            zones: Vec::new(),
+            default_zone: None,
+            ignore_extra: false,
+            insert_only: false,
             name: None,
             url: None,
             schema: "tidegate".into(),
@@ -113,6 +137,77 @@ impl Postgres {
     #[must_use]
     pub fn delete_when(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
         self.delete_when = Some((field.into(), value.into()));
+        self
+    }
+
+    /// What numbers in the time column `column` count from 1970-01-01 UTC: nothing is guessed, so
+    /// without it numbers are refused there. A `date` takes the day of the instant in UTC, a `time` its
+    /// time of day, a `timestamp` both.
+    ///
+    /// ```
+    /// use tidegate::sink::Postgres;
+    /// use tidegate::sink::postgres::Unit;
+    /// let pings = Postgres::table("pings").unit("at", Unit::Milliseconds).default_unit(Unit::Seconds);
+    /// # let _ = pings;
+    /// ```
+    #[must_use]
+    pub fn unit(mut self, column: impl Into<String>, unit: Unit) -> Self {
+        let column = column.into();
+        self.units.retain(|(name, _)| *name != column);
+        self.units.push((column, unit));
+        self
+    }
+
+    /// What numbers count in the time columns that [`Postgres::unit`] does not name.
+    #[must_use]
+    pub fn default_unit(mut self, unit: Unit) -> Self {
+        self.default_unit = Some(unit);
+        self
+    }
+
+    /// The time zone, by IANA's name, of texts without an offset in the `timestamptz` column `column`;
+    /// without it they are refused there. An offset in the text counts more. Of a local time that
+    /// happened twice the later is taken, one that was left out is moved on by what was left out, as
+    /// the server does.
+    ///
+    /// ```
+    /// use tidegate::sink::Postgres;
+    /// let rides = Postgres::table("rides").zone("started", "Europe/Oslo").default_zone("UTC");
+    /// # let _ = rides;
+    /// ```
+    #[must_use]
+    pub fn zone(mut self, column: impl Into<String>, zone: impl Into<String>) -> Self {
+        let column = column.into();
+        self.zones.retain(|(name, _)| *name != column);
+        self.zones.push((column, zone.into()));
+        self
+    }
+
+    /// The time zone of texts without an offset in the columns that [`Postgres::zone`] does not name.
+    #[must_use]
+    pub fn default_zone(mut self, zone: impl Into<String>) -> Self {
+        self.default_zone = Some(zone.into());
+        self
+    }
+
+    /// Ignores the fields of rows that have no column, which otherwise refuse their row.
+    ///
+    /// ```
+    /// use tidegate::sink::Postgres;
+    /// let orders = Postgres::table("orders").key("order_id").ignore_extra_fields();
+    /// # let _ = orders;
+    /// ```
+    #[must_use]
+    pub fn ignore_extra_fields(mut self) -> Self {
+        self.ignore_extra = true;
+        self
+    }
+
+    /// Leaves the row that a key has already as it is (`on conflict do nothing`): the first one stays.
+    /// Deletes delete.
+    #[must_use]
+    pub fn insert_only(mut self) -> Self {
+        self.insert_only = true;
         self
     }
 
@@ -171,6 +266,10 @@ impl Postgres {
         Ok(PostgresStore::new(address, &self.schema, self.time_limit, self.retry_for))
     }
 
+    fn named_zone(&self, name: &str) -> Result<&'static TimeZone> {
+        unit::zone(name).map_err(|error| error.at(format!("table `{}`", self.table)))
+    }
+
     fn spec(&self) -> Result<Spec> {
         let table = TableName::parse(&self.table)?;
         if self.delete_when.is_some() && self.key.is_empty() {
@@ -193,6 +292,20 @@ impl Postgres {
             key: self.key.clone(),
             delete_when: self.delete_when.clone(),
             fields: None,
+            units: self.units.clone(),
+            default_unit: self.default_unit,
+            zones: self
+                .zones
+                .iter()
+                .map(|(column, name)| Ok((column.clone(), self.named_zone(name)?)))
+                .collect::<Result<_>>()?,
+            default_zone: self
+                .default_zone
+                .as_ref()
+                .map(|name| self.named_zone(name))
+                .transpose()?,
+            ignore_extra: self.ignore_extra,
+            insert_only: self.insert_only,
         })
     }
 }

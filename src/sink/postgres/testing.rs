@@ -77,9 +77,7 @@ pub(super) fn table(name: &str, key: &[&str]) -> Table {
         oid,
         type_name: type_name.into(),
         typmod: -1,
-        not_null: false,
-        has_default: false,
-        text: None,
+        ..Column::default()
     };
     let columns =
         vec![column("k", 20, "bigint"), column("v", 25, "text"), column("n", 23, "integer")];
@@ -88,16 +86,8 @@ pub(super) fn table(name: &str, key: &[&str]) -> Table {
         .filter_map(|name| columns.iter().position(|column| column.name == *name))
         .map(|index| index as u16)
         .collect();
-    Table {
-        schema: "public".into(),
-        name: name.into(),
-        columns,
-        key,
-        delete_when: None,
-        server_keys: false,
-        arbiter: true,
-        insert_only: false,
-    }
+    let (schema, name) = ("public".into(), name.into());
+    Table { schema, name, columns, key, judges_null: true, arbiter: true, ..Table::default() }
 }
 
 /// A row of that table.

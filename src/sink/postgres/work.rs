@@ -118,10 +118,11 @@ impl TableWork {
 
     /// The changes that `units` make; `None` where they cannot be made at once.
     pub fn batch<'a>(&self, units: impl Iterator<Item = &'a [RowId]>) -> Option<Batch> {
-        if self.live.newest().1.table.key.is_empty() {
+        let table = &self.live.newest().1.table;
+        if table.key.is_empty() {
             return Some(batch::append(&self.rows, units));
         }
-        batch::collapse(&self.rows, &self.live.keys(), units)
+        batch::collapse(&self.rows, &self.live.keys(), table.insert_only, units)
     }
 
     /// The changes that all units make.
@@ -132,13 +133,17 @@ impl TableWork {
     /// What became of each row: of the rows of a unit that were not refused the last was written.
     fn outcomes(&self) -> Vec<(At, Outcome)> {
         let mut fates: Vec<Option<Outcome>> = vec![None; self.rows.len() as usize];
-        for unit in self.units.iter().flat_map(Units::iter) {
-            let mut fate = Outcome::Written;
-            for row in unit.iter().rev() {
-                if self.refused.is_empty() || !self.refused.contains_key(row) {
-                    fates[*row as usize] = Some(fate);
-                    fate = Outcome::Collapsed;
-                }
+        let insert_only = self.live.newest().1.table.insert_only;
+        let mut taken = Vec::new();
+        for mut unit in self.units.iter().flat_map(Units::iter) {
+            if !self.refused.is_empty() {
+                taken.clear();
+                taken.extend(unit.iter().filter(|row| !self.refused.contains_key(row)));
+                unit = &taken;
+            }
+            unit.iter().for_each(|row| fates[*row as usize] = Some(Outcome::Collapsed));
+            if let Some(survivor) = self.rows.survivor(unit, insert_only) {
+                fates[survivor as usize] = Some(Outcome::Written);
             }
         }
         for row in self.refused.keys() {

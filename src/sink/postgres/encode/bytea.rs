@@ -26,6 +26,35 @@ pub(super) fn put_text(text: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
     })
 }
 
+/// Reads what the server reads: its hex form, or else a text in which `\\` is a backslash and `\377` a
+/// byte in octal.
+pub(super) fn put_any_text(text: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
+    if text.starts_with("\\x") {
+        return put_text(text, out);
+    }
+    field::with(out, |out| {
+        let mut rest = text.as_bytes();
+        loop {
+            rest = match rest {
+                [] => return Ok(()),
+                [b'\\', b'\\', tail @ ..] => {
+                    out.push(b'\\');
+                    tail
+                }
+                [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] => {
+                    out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                    tail
+                }
+                [b'\\', ..] => return Err(Fault::syntax(text, "bytea")),
+                [byte, tail @ ..] => {
+                    out.push(*byte);
+                    tail
+                }
+            };
+        }
+    })
+}
+
 /// The byte that two hex digits make.
 pub(super) fn pair(high: u8, low: u8) -> Option<u8> {
     let digit = |b: u8| char::from(b).to_digit(16);

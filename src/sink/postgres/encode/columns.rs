@@ -20,6 +20,8 @@ pub(super) struct Columns {
     fields: Vec<(&'static str, Slot)>,
     /// By position in a map.
     entries: Vec<(Box<str>, Slot)>,
+    /// What a field without a column is, where it is not refused.
+    extra: Option<Slot>,
 }
 
 impl Columns {
@@ -35,7 +37,8 @@ impl Columns {
             let slot = Slot { column: None, marker: true };
             by_name.entry(field.as_str().into()).or_insert(slot).marker = true;
         }
-        Columns { by_name, fields: Vec::new(), entries: Vec::new() }
+        let extra = table.ignore_extra.then_some(Slot { column: None, marker: false });
+        Columns { by_name, fields: Vec::new(), entries: Vec::new(), extra }
     }
 
     /// What the field `name` is, which stands at `position` of a struct.
@@ -50,7 +53,7 @@ impl Columns {
 
     #[cold]
     fn other_field(&mut self, position: usize, name: &'static str) -> Option<Slot> {
-        let slot = *self.by_name.get(name)?;
+        let slot = self.by_name.get(name).copied().or(self.extra)?;
         remember(&mut self.fields, position, (name, slot));
         Some(slot)
     }
@@ -66,7 +69,7 @@ impl Columns {
 
     #[cold]
     fn other_entry(&mut self, position: usize, name: &str) -> Option<Slot> {
-        let slot = *self.by_name.get(name)?;
+        let slot = self.by_name.get(name).copied().or(self.extra)?;
         match self.entries.get_mut(position) {
             // Maps with other keys come in turns more often than once: look up, do not copy.
             Some(_) => {}

@@ -44,7 +44,24 @@ pub(super) fn put_text(kind: Kind, text: &str, out: &mut Vec<u8>) -> Result<(), 
             std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
                 Fault::range(text, kind.name())
             }
+            // The server gives up at the digit that is too much, whatever follows.
+            _ if begins_beyond(kind, digits) => Fault::range(text, kind.name()),
             _ => Fault::syntax(text, kind.name()),
         }),
     }
+}
+
+/// Whether the digits at the begin of `text` are out of range.
+fn begins_beyond(kind: Kind, text: &str) -> bool {
+    let sign = usize::from(text.starts_with(['-', '+']));
+    let digits = text.as_bytes()[sign..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let (least, most) = match kind {
+        Kind::Int8 => (i64::MIN, i64::MAX),
+        Kind::Int4 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        _ => (i64::from(i16::MIN), i64::from(i16::MAX)),
+    };
+    digits > 0
+        && text[..sign + digits]
+            .parse::<i64>()
+            .map_or(true, |value| !(least..=most).contains(&value))
 }

@@ -1,10 +1,12 @@
 //! `json` and `jsonb`: any serde value, as serde_json prints it.
 
 use serde::Serialize;
+use serde::de::IgnoredAny;
 
 use super::fault::{Fault, sqlstate};
-use super::field;
 use super::kind::{Cell, Kind};
+use super::value::Value;
+use super::{exact, field, raw};
 
 /// The version byte in front of a `jsonb` text.
 const JSONB_VERSION: u8 = 1;
@@ -15,6 +17,9 @@ pub(super) fn put<T: Serialize + ?Sized>(
     value: &T,
     out: &mut Vec<u8>,
 ) -> Result<(), Fault> {
+    if let Some(done) = exact::find(value, Value { cell, out }) {
+        return done;
+    }
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     if cell.kind == Kind::Jsonb {
@@ -32,6 +37,28 @@ pub(super) fn put<T: Serialize + ?Sized>(
     field::close(start, out)
 }
 
+/// Writes a JSON text as it is.
+pub(super) fn put_raw(cell: Cell, text: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
+    if cell.kind == Kind::Jsonb {
+        raw::check_escapes(text)?;
+    }
+    field::with(out, |out| {
+        if cell.kind == Kind::Jsonb {
+            out.push(JSONB_VERSION);
+        }
+        out.extend_from_slice(text.as_bytes());
+        Ok(())
+    })
+}
+
+/// Writes a text that should be JSON.
+pub(super) fn put_text(cell: Cell, text: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
+    if text.as_bytes().contains(&0) {
+        return Err(Fault::new(sqlstate::CHARACTER, "a text holds the character NUL"));
+    }
+    serde_json::from_str::<IgnoredAny>(text).map_err(|_| Fault::syntax(text, cell.kind.name()))?;
+    put_raw(cell, text, out)
+}
 /// Whether a JSON text has the escape of NUL, which `jsonb` refuses and `json` keeps.
 fn holds_nul(text: &[u8]) -> bool {
     let mut rest = text;

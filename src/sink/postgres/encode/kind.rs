@@ -1,6 +1,9 @@
 //! Which column types can be written, and which can be keys.
 
+use jiff::tz::TimeZone;
+
 use crate::sink::postgres::table::Column;
+use crate::sink::postgres::unit::Unit;
 
 /// A column type, by how its values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,12 @@ pub(super) enum Kind {
     Timestamptz,
     Json,
     Jsonb,
+    /// Goes as its text, which the server reads.
+    Cast,
+    /// The same for an array.
+    Array,
+    /// The same for an array of `json` or `jsonb`, whose elements are JSON.
+    JsonArray,
     Unsupported,
 }
 
@@ -51,9 +60,17 @@ const KINDS: [(u32, Kind, &str); 19] = [
 ];
 
 impl Kind {
-    /// The kind of the type with this OID.
-    pub fn of(oid: u32) -> Kind {
-        KINDS.iter().find(|(o, ..)| *o == oid).map_or(Kind::Unsupported, |(_, kind, _)| *kind)
+    /// The kind of the column's type.
+    pub fn of(column: &Column) -> Kind {
+        if let Some((_, kind, _)) = KINDS.iter().find(|(oid, ..)| *oid == column.oid) {
+            return *kind;
+        }
+        match (&column.text, column.element.map(is_json)) {
+            (None, _) => Kind::Unsupported,
+            (_, None) => Kind::Cast,
+            (_, Some(false)) => Kind::Array,
+            (_, Some(true)) => Kind::JsonArray,
+        }
     }
 
     /// Its name, for people.
@@ -71,16 +88,23 @@ pub(super) struct Cell {
     pub typmod: i32,
     /// Whether NULL is refused: by the column, or because it is a key.
     pub not_null: bool,
+    /// What numbers count, in a time column where it is declared.
+    pub unit: Option<Unit>,
+    /// Where texts without an offset belong, in a `timestamptz` where it is declared.
+    pub zone: Option<&'static TimeZone>,
 }
 
 impl Cell {
     /// A cell that takes any scalar as text.
-    pub const TEXT: Cell = Cell { kind: Kind::Text, typmod: -1, not_null: true };
+    pub const TEXT: Cell =
+        Cell { kind: Kind::Text, typmod: -1, not_null: true, unit: None, zone: None };
 
-    /// The cell of `column`.
-    pub fn of(column: &Column, key: bool) -> Cell {
-        let kind = Kind::of(column.oid);
-        Cell { kind, typmod: column.typmod, not_null: column.not_null || key }
+    /// The cell of `column`, which refuses null where `not_null` says so.
+    pub fn of(column: &Column, not_null: bool) -> Cell {
+        let kind = Kind::of(column);
+        // The modifier of a type that is cast is the server's to apply.
+        let typmod = if column.text.is_some() { -1 } else { column.typmod };
+        Cell { kind, typmod, not_null, unit: column.unit, zone: column.zone }
     }
 
     /// Whether values go through as JSON, whatever their shape.
@@ -90,58 +114,46 @@ impl Cell {
     }
 }
 
-/// Whether values of `column` can be written, or the reason why not.
-pub(crate) fn supported(column: &Column) -> Result<(), String> {
-    if Kind::of(column.oid) != Kind::Unsupported {
-        return Ok(());
-    }
-    Err(format!(
-        "column `{}` is of type `{}`, which is not supported; supported are {}",
-        column.name,
-        column.type_name,
-        list(&KINDS.map(|(.., name)| name)),
-    ))
+fn is_json(oid: u32) -> bool {
+    matches!(oid, 114 | 3802)
 }
 
-/// Whether `column` can be a key, or the reason why not.
-///
-/// A key's bytes decide which rows supersede each other, so two values must have equal bytes exactly
-/// where the server calls them equal: not so for `numeric` (1.5 = 1.50), floats (0 = -0), `char`
-/// (trailing spaces).
-pub(crate) fn key_supported(column: &Column) -> Result<(), String> {
-    use Kind::*;
-    const KEYS: [Kind; 12] =
-        [Bool, Int2, Int4, Int8, Text, Varchar, Uuid, Bytea, Date, Time, Timestamp, Timestamptz];
-    supported(column)?;
-    let kind = Kind::of(column.oid);
-    if !KEYS.contains(&kind) {
-        return Err(format!(
-            "column `{}` of type `{}` cannot be a key: equal values of it may differ in their bytes; \
-             keys can be {}",
-            column.name,
-            column.type_name,
-            list(&KEYS.map(Kind::name)),
-        ));
+/// Whether the binary form of the type with this OID is written here.
+pub(crate) fn is_binary(oid: u32) -> bool {
+    KINDS.iter().any(|(known, ..)| *known == oid)
+}
+
+/// Whether a unit can be declared for the numbers in `column`.
+pub(crate) fn takes_unit(column: &Column) -> bool {
+    matches!(Kind::of(column), Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz)
+}
+
+/// Whether a time zone can be declared for the texts in `column`.
+pub(crate) fn takes_zone(column: &Column) -> bool {
+    Kind::of(column) == Kind::Timestamptz
+}
+
+/// Whether values of `column` can be written, or the reason why not.
+pub(crate) fn supported(column: &Column) -> Result<(), String> {
+    if Kind::of(column) != Kind::Unsupported {
+        return Ok(());
     }
-    // A modifier hidden in a domain rounds or cuts on the server, after we compared.
-    let spelled = match kind {
+    Err("no text can be read as its type, so nothing can be written to it".to_owned())
+}
+
+/// Whether two values of `column`, which has a binary form of its own and no odd collation, are equal
+/// for the server exactly where their bytes are.
+///
+/// Not so for `numeric` (1.5 = 1.50), floats (0 = -0), `char` (trailing spaces), `jsonb` (2 = 2.0), nor
+/// where a modifier that is hidden in a domain rounds or cuts on the server, after we compared.
+pub(crate) fn equal_bytes(column: &Column) -> bool {
+    use Kind::*;
+    let spelled = match Kind::of(column) {
+        Bool | Int2 | Int4 | Int8 | Text | Name | Uuid | Bytea | Date => return true,
         Varchar => "character varying",
         Time => "time",
         Timestamp | Timestamptz => "timestamp",
-        _ => return Ok(()),
+        _ => return false,
     };
-    if column.typmod < 0 && !column.type_name.starts_with(spelled) {
-        return Err(format!(
-            "column `{}` of type `{}` cannot be a key: a domain over `{}` may round or cut its values",
-            column.name,
-            column.type_name,
-            kind.name(),
-        ));
-    }
-    Ok(())
-}
-
-fn list(names: &[&str]) -> String {
-    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
+    column.typmod >= 0 || column.type_name.starts_with(spelled)
 }

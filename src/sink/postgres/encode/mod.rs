@@ -5,9 +5,11 @@
 //! wrong row stops at itself and not its batch. What the server would change silently (an offset
 //! dropped, a time cut to its date) is refused as well.
 
+mod array;
 mod bool;
 mod bytea;
 mod columns;
+mod exact;
 mod fault;
 mod field;
 mod float;
@@ -16,6 +18,7 @@ mod json;
 mod kind;
 mod moment;
 mod numeric;
+mod raw;
 mod row;
 mod sequence;
 mod temporal;
@@ -36,11 +39,11 @@ use self::fault::{Fault, sqlstate};
 use self::kind::Cell;
 use self::row::{Pending, RowSerializer};
 use super::rows::{Entry, Rows};
-use super::table::Table;
+use super::table::{Column, Table};
 use crate::record::{At, Change, Refusal};
 use crate::sink::{Chunk, Encoder};
 
-pub(crate) use self::kind::{key_supported, supported};
+pub(crate) use self::kind::{equal_bytes, is_binary, supported, takes_unit, takes_zone};
 
 /// Encodes the rows of one table for one worker.
 pub(crate) struct RowEncoder {
@@ -58,11 +61,14 @@ pub(crate) struct RowEncoder {
 }
 
 impl RowEncoder {
-    /// An encoder for `table`, whose columns were checked with [`supported`] and [`key_supported`].
+    /// An encoder for `table`, whose columns were checked with [`supported`].
     pub(crate) fn new(table: Arc<Table>) -> Self {
         let cells = (0_u16..)
             .zip(&table.columns)
-            .map(|(index, column)| Cell::of(column, table.key.contains(&index)))
+            .map(|(index, column)| {
+                let not_null = column.not_null && table.judges_null;
+                Cell::of(column, not_null || table.key.contains(&index))
+            })
             .collect();
         let columns = Columns::new(&table);
         let pending = Pending::new(table.columns.len());
@@ -125,10 +131,8 @@ impl RowEncoder {
 
     #[cold]
     fn other_layout(&mut self) -> Result<u16, Fault> {
+        self.complete()?;
         let (layouts, layout) = (&mut self.rows.layouts, &self.pending.layout);
-        if layout.is_empty() {
-            return Err(Fault::new(sqlstate::MISMATCH, "the row has no field"));
-        }
         let known = layouts.iter().position(|known| known == layout);
         let index = known.unwrap_or(layouts.len());
         let Ok(number) = u16::try_from(index) else {
@@ -139,6 +143,35 @@ impl RowEncoder {
             layouts.push(layout.clone());
         }
         Ok(number)
+    }
+
+    /// Whether the pending row's layout has the columns that the server would miss; known layouts have.
+    #[cold]
+    fn complete(&mut self) -> Result<(), Fault> {
+        let Table { columns, judges_null, .. } = &*self.table;
+        let layout = &mut self.pending.layout;
+        if *judges_null {
+            for (index, column) in (0_u16..).zip(columns) {
+                if column.not_null && !column.has_default && !layout.contains(&index) {
+                    let reason =
+                        format!("the row lacks the column `{}`, which has no default", column.name);
+                    return Err(Fault::new(sqlstate::NOT_NULL, reason).column(&column.name));
+                }
+            }
+        }
+        if !layout.is_empty() {
+            return Ok(());
+        }
+        // COPY knows no row without a column: name one whose default is NULL.
+        let plain = |column: &Column| *judges_null && !column.has_default;
+        match columns.iter().position(plain) {
+            Some(column) => {
+                layout.push(column as u16);
+                field::null(&mut self.rows.bytes);
+                Ok(())
+            }
+            None => Err(Fault::new(sqlstate::MISMATCH, "the row has no field")),
+        }
     }
 
     #[inline]

@@ -76,19 +76,16 @@ fn unusual(text: &str) -> Result<Moment, Wrong> {
         return Ok(Moment::Before);
     }
     let mut rest = Rest(text.as_bytes());
-    let year = rest.number(4, 7)?;
-    rest.expect(b'-')?;
-    let month = rest.number(1, 2)?;
-    rest.expect(b'-')?;
-    let day = rest.number(1, 2)?;
+    let (year, month, day) = rest.date()?;
     let time = match rest.0 {
         [b'T' | b't', tail @ ..] => {
             rest.0 = tail;
-            Some(rest.time()?)
+            Some(rest.any_time()?)
         }
         [b' ', ..] => {
             rest.spaces();
-            if rest.0.first().is_some_and(u8::is_ascii_digit) { Some(rest.time()?) } else { None }
+            let follows = rest.0.first().is_some_and(u8::is_ascii_digit);
+            if follows { Some(rest.any_time()?) } else { None }
         }
         _ => None,
     };
@@ -122,6 +119,41 @@ impl Rest<'_> {
         }
         self.0 = rest;
         Some((date, (hour * 60 + minute) * 60 + second))
+    }
+
+    /// `YYYY-MM-DD`, with more digits of the year or fewer of the rest, or `YYYYMMDD`.
+    fn date(&mut self) -> Result<(i64, i64, i64), Wrong> {
+        if self.digits() == 8 {
+            let date = self.number(8, 8)?;
+            return Ok((date / 10_000, date / 100 % 100, date % 100));
+        }
+        let year = self.number(4, 7)?;
+        self.expect(b'-')?;
+        let month = self.number(1, 2)?;
+        self.expect(b'-')?;
+        let day = self.number(1, 2)?;
+        Ok((year, month, day))
+    }
+
+    /// A time with colons, or `HHMM`, `HHMMSS` and a fraction, as it may follow a date.
+    fn any_time(&mut self) -> Result<i64, Wrong> {
+        let count = self.digits();
+        if count != 4 && count != 6 {
+            return self.time();
+        }
+        let digits = self.number(count, count)?;
+        let (minutes, second) = if count == 6 { (digits / 100, digits % 100) } else { (digits, 0) };
+        let fraction = if count == 6 { self.fraction()? } else { 0 };
+        let (hour, minute) = (minutes / 100, minutes % 100);
+        if hour > 24 || minute > 59 || second > 60 {
+            return Err(Wrong::Field);
+        }
+        within_a_day((hour * 60 + minute) * 60 + second, fraction)
+    }
+
+    /// How many digits stand here.
+    fn digits(&self) -> usize {
+        self.0.iter().take_while(|b| b.is_ascii_digit()).count()
     }
 
     fn time(&mut self) -> Result<i64, Wrong> {
@@ -224,7 +256,7 @@ impl Rest<'_> {
     }
 
     fn number(&mut self, least: usize, most: usize) -> Result<i64, Wrong> {
-        let count = self.0.iter().take_while(|b| b.is_ascii_digit()).count();
+        let count = self.digits();
         if count < least || count > most {
             return Err(Wrong::Form);
         }

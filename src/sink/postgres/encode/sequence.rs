@@ -1,7 +1,7 @@
 //! A sequence of small integers as `bytea`.
 
 use serde::Serialize;
-use serde::ser::{Impossible, SerializeSeq, SerializeTuple, Serializer};
+use serde::ser::{Impossible, SerializeSeq, Serializer};
 
 use super::fault::{Fault, sqlstate};
 use super::field;
@@ -33,19 +33,6 @@ impl SerializeSeq for Bytes<'_> {
 
     fn end(self) -> Result<(), Fault> {
         field::close(self.start, self.out)
-    }
-}
-
-impl SerializeTuple for Bytes<'_> {
-    type Ok = ();
-    type Error = Fault;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Fault> {
-        SerializeSeq::serialize_element(self, value)
-    }
-
-    fn end(self) -> Result<(), Fault> {
-        SerializeSeq::end(self)
     }
 }
 

@@ -1,5 +1,11 @@
 //! `date`, `time`, `timestamp`, `timestamptz`.
 
+use std::fmt::Display;
+
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::tz::AmbiguousOffset;
+
 use super::fault::{Fault, quoted, sqlstate};
 use super::field;
 use super::kind::{Cell, Kind};
@@ -40,14 +46,81 @@ pub(super) fn put_text(cell: Cell, text: &str, out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
+/// Writes a number as it is written in decimal digits, without an exponent, under the column's unit.
+pub(super) fn put_number(cell: Cell, text: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let Some(unit) = cell.unit else { return Err(without_unit(cell.kind)) };
+    let form = || {
+        let reason = format!("{} is no plain decimal number", quoted(text));
+        Fault::new(sqlstate::DATETIME_FORMAT, reason)
+    };
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
+        return Err(form());
+    }
+    // More digits than any time in any unit has; the rest of a fraction does not round.
+    if whole.len() > 30 {
+        return Err(wrong_text(Wrong::Field, cell.kind, text));
+    }
+    let scale = 9 - unit.digits() as usize;
+    let number = |digits: &str| digits.bytes().fold(0, |n, b| n * 10 + i128::from(b - b'0'));
+    let fraction = &fraction[..fraction.len().min(scale)];
+    let nanos = number(whole) * 10_i128.pow(scale as u32)
+        + number(fraction) * 10_i128.pow((scale - fraction.len()) as u32);
+    put_nanos(cell, if negative { -nanos } else { nanos }, text, out)
+}
+
+/// Writes an integer under the column's unit.
+pub(super) fn put_integer(cell: Cell, value: i128, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let Some(unit) = cell.unit else { return Err(without_unit(cell.kind)) };
+    let nanos = value * 10_i128.pow(9 - unit.digits());
+    put_nanos(cell, nanos, value, out)
+}
+
+/// Writes the instant so many nanoseconds after 1970-01-01 UTC, to the nearest microsecond: a date
+/// has its day, a time its time of day.
+fn put_nanos(
+    cell: Cell,
+    nanos: i128,
+    number: impl Display,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    /// The microseconds from 1970-01-01 to 2000-01-01.
+    const SHIFT: i128 = 10_957 * DAY as i128;
+    let range = || wrong_text(Wrong::Field, cell.kind, &number.to_string());
+    let micros = (nanos + 500).div_euclid(1000) - SHIFT;
+    let micros = i64::try_from(micros).map_err(|_| range())?;
+    match cell.kind {
+        Kind::Time => {
+            let time = micros.rem_euclid(DAY);
+            field::eight(rounded(time, cell.typmod).to_be_bytes(), out);
+        }
+        Kind::Date => {
+            let days = micros.div_euclid(DAY);
+            if !(FIRST_DAY..DATE_END).contains(&days) {
+                return Err(range());
+            }
+            field::four((days as i32).to_be_bytes(), out);
+        }
+        _ => {
+            let kept = within(micros, cell.typmod).ok_or_else(range)?;
+            field::eight(kept.to_be_bytes(), out);
+        }
+    }
+    Ok(())
+}
+
 /// A number, which does not say what it counts.
 #[cold]
-pub(super) fn number(kind: Kind) -> Fault {
+fn without_unit(kind: Kind) -> Fault {
     let reason = format!(
-        "the unit of a number for {} is not known; make it a text as RFC 3339 has it",
+        "the unit of a number for {} is not declared; declare it, or send a text as RFC 3339 has it",
         kind.name()
     );
-    Fault::new(sqlstate::MISMATCH, reason)
+    Fault::new(sqlstate::DATETIME_FORMAT, reason)
 }
 
 fn date(civil: Civil, text: &str) -> Result<i32, Fault> {
@@ -67,6 +140,7 @@ fn timestamp(cell: Cell, civil: Civil, text: &str) -> Result<i64, Fault> {
     let zone = match (kind, civil.zone) {
         (Kind::Timestamp, None) => 0,
         (Kind::Timestamptz, Some(zone)) => zone,
+        (Kind::Timestamptz, None) if cell.zone.is_some() => offset(cell, civil),
         _ => return Err(wrong_zone(kind, text)),
     };
     let range = || wrong_text(Wrong::Field, kind, text);
@@ -75,13 +149,47 @@ fn timestamp(cell: Cell, civil: Civil, text: &str) -> Result<i64, Fault> {
         return Err(range());
     }
     let micros = civil.days * DAY + civil.time.unwrap_or(0) - zone * 1_000_000;
-    let possible = FIRST_DAY * DAY..TIMESTAMP_END;
-    let kept = rounded(micros, cell.typmod);
-    if !possible.contains(&micros) || !possible.contains(&kept) {
-        return Err(range());
-    }
-    Ok(kept)
+    within(micros, cell.typmod).ok_or_else(range)
 }
+
+/// The microseconds that are kept, if they are in the range of a timestamp.
+#[inline]
+fn within(micros: i64, typmod: i32) -> Option<i64> {
+    let possible = FIRST_DAY * DAY..TIMESTAMP_END;
+    let kept = rounded(micros, typmod);
+    (possible.contains(&micros) && possible.contains(&kept)).then_some(kept)
+}
+
+/// How many seconds east of Greenwich the column's zone is at a local time. Of one that happened twice
+/// the later counts, and one that never happened is counted from before the change: as the server does.
+fn offset(cell: Cell, civil: Civil) -> i64 {
+    let Some(zone) = cell.zone else { return 0 };
+    // The calendar, and what is known of zones, repeats every 400 years; the library ends before the
+    // server does.
+    let mut days = civil.days;
+    while days > LATE {
+        days -= CENTURIES;
+    }
+    let time = civil.time.unwrap_or(0);
+    let local = EPOCH
+        .checked_add(SignedDuration::from_hours(days * 24))
+        .and_then(|midnight| midnight.checked_add(SignedDuration::from_micros(time)));
+    // All that is left is in the library's range.
+    let Ok(local) = local else { return 0 };
+    let offset = match zone.to_ambiguous_timestamp(local).offset() {
+        AmbiguousOffset::Unambiguous { offset } => offset,
+        AmbiguousOffset::Gap { before, .. } => before,
+        AmbiguousOffset::Fold { after, .. } => after,
+    };
+    i64::from(offset.seconds())
+}
+
+/// Where days are counted from.
+const EPOCH: DateTime = jiff::civil::datetime(2000, 1, 1, 0, 0, 0, 0);
+/// The days of 400 years.
+const CENTURIES: i64 = 146_097;
+/// A day in the last centuries that the library knows.
+const LATE: i64 = 7_900 * 366;
 
 /// Rounds to the digits that `time(n)` or `timestamp(n)` keeps, half away from zero.
 #[inline]
@@ -98,7 +206,10 @@ fn rounded(micros: i64, typmod: i32) -> i64 {
 fn wrong_zone(kind: Kind, text: &str) -> Fault {
     let reason = match kind {
         Kind::Timestamp => format!("{} has an offset, which timestamp would drop", quoted(text)),
-        _ => format!("{} has no offset, and timestamptz needs one (`Z` for UTC)", quoted(text)),
+        _ => format!(
+            "{} has no offset (`Z` for UTC), and no time zone is declared for the column",
+            quoted(text)
+        ),
     };
     Fault::new(sqlstate::DATETIME_FORMAT, reason)
 }

@@ -19,9 +19,7 @@ fn column(name: &str, oid: u32) -> Column {
         oid,
         type_name: "some type".to_owned(),
         typmod: -1,
-        not_null: false,
-        has_default: false,
-        text: None,
+        ..Column::default()
     }
 }
 
@@ -31,10 +29,9 @@ fn table(columns: Vec<Column>, key: &[u16]) -> Table {
         name: "orders".to_owned(),
         columns,
         key: key.to_vec(),
-        delete_when: None,
-        server_keys: false,
+        judges_null: true,
         arbiter: true,
-        insert_only: false,
+        ..Table::default()
     }
 }
 

@@ -58,6 +58,14 @@ fn fit(cell: Cell, text: &str) -> Result<&str, Fault> {
     }
 }
 
+/// Bytes as text.
+pub(super) fn utf8(bytes: &[u8]) -> Result<&str, Fault> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let reason = format!("not UTF-8 at byte {}", error.valid_up_to());
+        Fault::new(sqlstate::CHARACTER, reason)
+    })
+}
+
 /// `text` without the spaces around it that the server's parsers skip.
 pub(super) fn trim(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r'])

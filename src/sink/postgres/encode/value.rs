@@ -6,10 +6,14 @@ use std::io::Write;
 use serde::Serialize;
 use serde::ser::{self, Impossible, Serializer};
 
+use super::array::{self, Array};
+use super::exact::{self, Form, Take};
 use super::fault::{Fault, sqlstate};
 use super::kind::{Cell, Kind};
+use super::raw::{self, Raw};
 use super::sequence::Bytes;
-use super::{bool, bytea, field, float, int, numeric, temporal, text, uuid};
+use super::{bool, bytea, field, float, int, json, numeric, temporal, text, uuid};
+use crate::sink::postgres::unit::Unit;
 
 /// Appends one field to `out`; after an error, part of it may stand there.
 pub(super) struct Value<'a> {
@@ -21,6 +25,26 @@ pub(super) struct Value<'a> {
 
 /// The name under which serde_json passes on a number whose digits it kept as they are.
 const JSON_NUMBER: &str = "$serde_json::private::Number";
+
+/// The kinds that are written as text.
+macro_rules! text_kinds {
+    () => {
+        Kind::Text
+            | Kind::Varchar
+            | Kind::Bpchar
+            | Kind::Name
+            | Kind::Cast
+            | Kind::Array
+            | Kind::JsonArray
+    };
+}
+
+/// The kinds of a time.
+macro_rules! time_kinds {
+    () => {
+        Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz
+    };
+}
 
 /// NULL, where the column takes it.
 #[inline]
@@ -51,20 +75,104 @@ impl Value<'_> {
             },
             Kind::Int2 | Kind::Int4 | Kind::Int8 => Err(Fault::range(value, cell.kind.name())),
             Kind::Float4 | Kind::Float8 => float::put(cell.kind, float, out),
-            Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name => printed(cell, value, out),
-            _ => Err(number(cell, "an integer")),
+            text_kinds!() => printed(cell, value, out),
+            time_kinds!() => temporal::put_number(cell, &value.to_string(), out),
+            _ => Err(mismatch(cell, "an integer")),
+        }
+    }
+
+    /// A text as the server reads it, where the type of its source says nothing.
+    fn any_text(self, text: &str) -> Result<(), Fault> {
+        let Value { cell, out } = self;
+        match cell.kind {
+            Kind::Json | Kind::Jsonb => json::put_text(cell, text, out),
+            Kind::Bytea => bytea::put_any_text(text, out),
+            _ => Value { cell, out }.serialize_str(text),
         }
     }
 }
 
-/// A number for a column that takes none.
-#[cold]
-fn number(cell: Cell, what: &str) -> Fault {
-    match cell.kind {
-        Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz => {
-            temporal::number(cell.kind)
+/// The text of a tombstone's key.
+pub(super) struct Text<'a>(pub &'a str);
+
+impl Text<'_> {
+    /// Writes it as the server would read it.
+    pub fn put(self, cell: Cell, out: &mut Vec<u8>) -> Result<(), Fault> {
+        Value { cell, out }.any_text(self.0)
+    }
+}
+
+impl Take for Value<'_> {
+    #[inline]
+    fn json(self, text: &str) -> Result<(), Fault> {
+        let Value { cell, out } = self;
+        let raw = Raw::of(text);
+        if raw == Raw::Null {
+            return null(cell, out);
         }
-        _ => mismatch(cell, what),
+        if cell.is_json() {
+            return json::put_raw(cell, text, out);
+        }
+        match raw {
+            Raw::String(inner) => {
+                let text = raw::unescape(inner)?;
+                // Wherever it should go, the server does not take it as a text.
+                if text.as_bytes().contains(&0) {
+                    return Err(Fault::new(sqlstate::CHARACTER, "a text holds the character NUL"));
+                }
+                Value { cell, out }.any_text(&text)
+            }
+            Raw::Number(text) => match cell.kind {
+                time_kinds!() => temporal::put_number(cell, text, out),
+                _ => Value { cell, out }.any_text(text),
+            },
+            Raw::Bool(text) => Value { cell, out }.any_text(text),
+            Raw::Array(text) => match cell.kind {
+                Kind::Array => array::put_raw(text, false, out),
+                Kind::JsonArray => array::put_raw(text, true, out),
+                _ => Value { cell, out }.composite(text, "an array"),
+            },
+            Raw::Object(text) => Value { cell, out }.composite(text, "an object"),
+            Raw::Null => null(cell, out),
+        }
+    }
+
+    fn utf8(self, bytes: &[u8]) -> Result<(), Fault> {
+        match self.cell.kind {
+            Kind::Bytea => field::slice(bytes, self.out),
+            _ => {
+                let text = text::utf8(bytes)?;
+                if text.as_bytes().contains(&0) {
+                    return Err(Fault::new(sqlstate::CHARACTER, "a text holds the character NUL"));
+                }
+                self.any_text(text)
+            }
+        }
+    }
+
+    fn millis(self, millis: i64) -> Result<(), Fault> {
+        match self.cell.kind {
+            time_kinds!() => {
+                let cell = Cell { unit: Some(Unit::Milliseconds), ..self.cell };
+                temporal::put_integer(cell, i128::from(millis), self.out)
+            }
+            _ => self.serialize_i64(millis),
+        }
+    }
+}
+
+impl Value<'_> {
+    /// A JSON array or object for a column that is neither JSON nor an array: its text may be what the
+    /// type reads (`[1,5]` is a range), but is no text.
+    fn composite(self, text: &str, what: &str) -> Result<(), Fault> {
+        match self.cell.kind {
+            Kind::Cast | Kind::Array | Kind::JsonArray => self.any_text(text),
+            Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name | Kind::Bytea => {
+                let reason = format!("{what} cannot be written to {}", self.cell.kind.name());
+                Err(Fault::new(sqlstate::TEXT_REPRESENTATION, reason))
+            }
+            _ => self.serialize_str(text),
+        }
     }
 }
 
@@ -75,8 +183,8 @@ fn printed(cell: Cell, value: impl Display, out: &mut Vec<u8>) -> Result<(), Fau
 impl<'a> Serializer for Value<'a> {
     type Ok = ();
     type Error = Fault;
-    type SerializeSeq = Bytes<'a>;
-    type SerializeTuple = Bytes<'a>;
+    type SerializeSeq = Sequence<'a>;
+    type SerializeTuple = Sequence<'a>;
     type SerializeTupleStruct = Impossible<(), Fault>;
     type SerializeTupleVariant = Impossible<(), Fault>;
     type SerializeMap = Impossible<(), Fault>;
@@ -90,9 +198,7 @@ impl<'a> Serializer for Value<'a> {
                 field::one(u8::from(value), self.out);
                 Ok(())
             }
-            Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name => {
-                printed(self.cell, value, self.out)
-            }
+            text_kinds!() => printed(self.cell, value, self.out),
             _ => Err(mismatch(self.cell, "a boolean")),
         }
     }
@@ -121,8 +227,9 @@ impl<'a> Serializer for Value<'a> {
             Kind::Float8 => float::put(cell.kind, value as f64, out),
             // Not by way of f64, which would round twice.
             Kind::Float4 => float::put(cell.kind, f64::from(value as f32), out),
-            Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name => printed(cell, value, out),
-            _ => Err(number(cell, "an integer")),
+            text_kinds!() => printed(cell, value, out),
+            time_kinds!() => temporal::put_integer(cell, i128::from(value), out),
+            _ => Err(mismatch(cell, "an integer")),
         }
     }
 
@@ -172,9 +279,7 @@ impl<'a> Serializer for Value<'a> {
         let Value { cell, out } = self;
         match cell.kind {
             Kind::Numeric => numeric::put_f32(value, cell.typmod, out),
-            Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name => {
-                text::put_with(cell, out, |out| float::text32(value, out))
-            }
+            text_kinds!() => text::put_with(cell, out, |out| float::text32(value, out)),
             _ => Value { cell, out }.serialize_f64(f64::from(value)),
         }
     }
@@ -186,10 +291,9 @@ impl<'a> Serializer for Value<'a> {
             Kind::Float4 | Kind::Float8 => float::put(cell.kind, value, out),
             Kind::Numeric => numeric::put_f64(value, cell.typmod, out),
             Kind::Int2 | Kind::Int4 | Kind::Int8 => int::put_float(cell.kind, value, out),
-            Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name => {
-                text::put_with(cell, out, |out| float::text64(value, out))
-            }
-            _ => Err(number(cell, "a float")),
+            text_kinds!() => text::put_with(cell, out, |out| float::text64(value, out)),
+            time_kinds!() => temporal::put_number(cell, &value.to_string(), out),
+            _ => Err(mismatch(cell, "a float")),
         }
     }
 
@@ -201,10 +305,8 @@ impl<'a> Serializer for Value<'a> {
     fn serialize_str(self, value: &str) -> Result<(), Fault> {
         let Value { cell, out } = self;
         match cell.kind {
-            Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name => text::put(cell, value, out),
-            Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz => {
-                temporal::put_text(cell, value, out)
-            }
+            text_kinds!() => text::put(cell, value, out),
+            time_kinds!() => temporal::put_text(cell, value, out),
             Kind::Bool => bool::put_text(value, out),
             Kind::Int2 | Kind::Int4 | Kind::Int8 => int::put_text(cell.kind, value, out),
             Kind::Float4 | Kind::Float8 => float::put_text(cell.kind, value, out),
@@ -254,10 +356,13 @@ impl<'a> Serializer for Value<'a> {
     #[inline]
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
         self,
-        _name: &'static str,
+        name: &'static str,
         value: &T,
     ) -> Result<(), Fault> {
-        value.serialize(self)
+        match Form::of(name) {
+            None => value.serialize(self),
+            Some(form) => exact::unwrap(form, value, self),
+        }
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -270,14 +375,16 @@ impl<'a> Serializer for Value<'a> {
         Err(mismatch(self.cell, format_args!("the variant `{name}::{variant}` with a value")))
     }
 
-    fn serialize_seq(self, len: Option<usize>) -> Result<Bytes<'a>, Fault> {
+    fn serialize_seq(self, len: Option<usize>) -> Result<Sequence<'a>, Fault> {
         match self.cell.kind {
-            Kind::Bytea => Ok(Bytes::new(len, self.out)),
+            Kind::Bytea => Ok(Sequence::Bytes(Bytes::new(len, self.out))),
+            Kind::Array => Ok(Sequence::Array(Array::new(false, self.out))),
+            Kind::JsonArray => Ok(Sequence::Array(Array::new(true, self.out))),
             _ => Err(mismatch(self.cell, "a sequence")),
         }
     }
 
-    fn serialize_tuple(self, len: usize) -> Result<Bytes<'a>, Fault> {
+    fn serialize_tuple(self, len: usize) -> Result<Sequence<'a>, Fault> {
         self.serialize_seq(Some(len))
     }
 
@@ -333,6 +440,45 @@ impl<'a> Serializer for Value<'a> {
     }
 }
 
+/// What a sequence becomes.
+pub(super) enum Sequence<'a> {
+    Bytes(Bytes<'a>),
+    Array(Array<'a>),
+}
+
+impl ser::SerializeSeq for Sequence<'_> {
+    type Ok = ();
+    type Error = Fault;
+
+    #[inline]
+    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Fault> {
+        match self {
+            Sequence::Bytes(bytes) => bytes.serialize_element(value),
+            Sequence::Array(array) => array.serialize_element(value),
+        }
+    }
+
+    fn end(self) -> Result<(), Fault> {
+        match self {
+            Sequence::Bytes(bytes) => bytes.end(),
+            Sequence::Array(array) => array.end(),
+        }
+    }
+}
+
+impl ser::SerializeTuple for Sequence<'_> {
+    type Ok = ();
+    type Error = Fault;
+
+    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Fault> {
+        ser::SerializeSeq::serialize_element(self, value)
+    }
+
+    fn end(self) -> Result<(), Fault> {
+        ser::SerializeSeq::end(self)
+    }
+}
+
 /// A number whose digits serde_json kept as they are: a struct with one text.
 pub(super) struct Number<'a>(Value<'a>);
 
@@ -347,9 +493,7 @@ impl ser::SerializeStruct for Number<'_> {
     ) -> Result<(), Fault> {
         let cell = self.0.cell;
         match cell.kind {
-            Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz => {
-                Err(temporal::number(cell.kind))
-            }
+            time_kinds!() => exact::unwrap(Form::Json, value, Value { cell, out: self.0.out }),
             Kind::Bool | Kind::Uuid | Kind::Bytea => Err(mismatch(cell, "a number")),
             _ => value.serialize(Value { cell, out: self.0.out }),
         }

@@ -5,7 +5,8 @@ use super::super::shape::LiveTable;
 use super::super::testing::Place;
 use super::rig::{sink, target};
 use crate::error::Kind;
-use crate::sink::Postgres;
+use crate::sink::postgres::Unit;
+use crate::sink::{Postgres, Sink};
 
 /// Prepares a sink for table `t` of `ddl`; the shape, or the sentence.
 fn prepared(
@@ -120,25 +121,213 @@ fn a_key_needs_a_unique_index_over_exactly_its_columns() {
 }
 
 #[test]
-fn keys_whose_equality_is_not_that_of_bytes_are_refused() {
-    refused(
-        "collation",
+fn keys_whose_equality_is_not_that_of_bytes_are_left_to_the_server() {
+    let prelude =
         "create collation @.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-         create table @.t (k text collate @.ci primary key)",
-        None,
-        &["k"],
-        &["column `k` (text) of `S.t`", "not deterministic"],
-    );
-    refused("key_type", "create table @.t (k numeric primary key)", None, &["k"], &["as a key"]);
+                   create type @.grade as enum ('a', 'b'); create domain @.short as varchar(3);
+                   create domain @.whole as integer;";
+    for (column, expected) in [
+        ("text", false),
+        ("varchar(3)", false),
+        ("name", false),
+        ("uuid", false),
+        ("timestamptz(3)", false),
+        ("@.grade", false),
+        ("@.whole", false),
+        ("text collate @.ci", true),
+        ("numeric", true),
+        ("double precision", true),
+        ("char(3)", true),
+        ("@.short", false),
+        ("inet", true),
+        ("interval", true),
+        ("int4range", true),
+        ("integer[]", true),
+        ("jsonb", true),
+        ("bit(3)", true),
+        ("money", true),
+        ("timetz", true),
+    ] {
+        let ddl = format!("{prelude} create table @.t (k {column} primary key)");
+        let shape = prepared("key_type", &ddl, None, |sink| sink.key("k")).expect(column);
+        assert_eq!(shape.table.server_keys, expected, "{column}");
+        assert!(shape.table.arbiter);
+    }
+    let ddl = "create table @.t (k bigint, n numeric, primary key (k, n))";
+    let shape = prepared("key_type", ddl, None, |sink| sink.key(["k", "n"])).expect("fit");
+    assert!(shape.table.server_keys);
 }
 
 #[test]
-fn types_that_cannot_be_written_are_refused_where_a_field_names_them() {
-    let ddl = "create table @.t (k bigint, x tsvector)";
-    refused("type", ddl, Some(&["k", "x"]), &[], &["column `x` (tsvector) of `S.t`"]);
-    prepared("type", ddl, Some(&["k"]), |sink| sink).expect("it is not written");
+fn types_without_a_binary_form_here_travel_as_text() {
+    let shape = prepared(
+        "text",
+        "create type @.\"Odd \"\"type\" as (a integer, b text);
+         create domain @.net as inet; create domain @.nets as @.net;
+         create domain @.ints as integer[]; create type @.grade as enum ('a');
+         create table @.t (a inet, b @.nets, c @.\"Odd \"\"type\", d integer[], e jsonb[], f @.ints,
+           g \"char\", h bit(3), i @.grade, j @.grade[], k tsvector, l int4multirange, m numeric(3,1)[])",
+        Some(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"]),
+        |sink| sink,
+    )
+    .expect("fit");
+    let columns: Vec<_> = shape
+        .table
+        .columns
+        .iter()
+        .map(|c| (c.text.as_deref().map(|text| text.split_once('.').unwrap().1), c.element))
+        .collect();
+    let grade = columns[9].1;
+    assert!(grade.is_some());
+    assert_eq!(
+        columns,
+        [
+            (Some("\"inet\""), None),
+            (Some("\"inet\""), None),
+            (Some("\"Odd \"\"type\""), None),
+            (Some("\"_int4\""), Some(23)),
+            (Some("\"_jsonb\""), Some(3802)),
+            (Some("\"_int4\""), Some(23)),
+            (Some("\"char\""), None),
+            (Some("\"bit\""), None),
+            (None, None),
+            (Some("\"_grade\""), grade),
+            (Some("\"tsvector\""), None),
+            (Some("\"int4multirange\""), None),
+            (Some("\"_numeric\""), Some(1700)),
+        ]
+    );
+    assert_eq!(shape.table.columns[8].oid, 25);
+}
+
+#[test]
+fn columns_that_something_else_may_fill_in_are_not_judged() {
+    let table = "create table @.t (k bigint not null, v text not null)";
+    let judges = |ddl: &str| {
+        let ddl = format!(
+            "create function @.f() returns trigger language plpgsql as 'begin return new; end'; {ddl}"
+        );
+        prepared("judges", &ddl, None, |sink| sink).expect(&ddl).table.judges_null
+    };
+    let trigger = |when: &str, each: &str| {
+        format!("create trigger g {when} on @.t for each {each} execute function @.f()")
+    };
+    assert!(judges(table));
+    assert!(!judges(&format!("{table}; {}", trigger("before insert", "row"))));
+    assert!(!judges(&format!("{table}; {}", trigger("before update", "row"))));
+    assert!(judges(&format!("{table}; {}", trigger("after insert", "row"))));
+    assert!(judges(&format!("{table}; {}", trigger("before insert", "statement"))));
+    assert!(judges(&format!("{table}; {}", trigger("before delete", "row"))));
+    assert!(judges(&format!(
+        "{table}; {}; alter table @.t disable trigger g",
+        trigger("before insert", "row")
+    )));
+    assert!(!judges("create table @.a (k bigint not null); create view @.t as select * from @.a"));
+    let parts = "create table @.t (k bigint not null) partition by list (k);
+                 create table @.p partition of @.t default";
+    assert!(judges(parts));
+    assert!(!judges(&format!(
+        "{parts}; create trigger g before insert on @.p for each row execute function @.f()"
+    )));
+    let ddl = "create function @.f() returns trigger language plpgsql as 'begin return new; end';
+               create table @.t (k bigint, v text not null);
+               create trigger g before insert on @.t for each row execute function @.f()";
+    prepared("judges", ddl, Some(&["k"]), |sink| sink).expect("the trigger may give `v`");
+}
+
+#[test]
+fn views_take_rows_with_triggers_or_without() {
+    let simple = "create table @.a (k bigint primary key, v text);
+                  create view @.t as select k, v from @.a";
+    let shape = prepared("view", simple, Some(&["k", "v"]), |sink| sink.key("k")).expect("fit");
+    assert!(shape.staged && shape.table.arbiter);
+    prepared("view", simple, Some(&["k", "v"]), |sink| sink).expect("fit");
+
+    let triggers = |events: &str| {
+        format!(
+            "create table @.a (k bigint primary key, v text);
+             create function @.f() returns trigger language plpgsql as 'begin return new; end';
+             create view @.t as select k, v from @.a union all select 0, 'zero';
+             create trigger g instead of {events} on @.t for each row execute function @.f()"
+        )
+    };
+    let both = triggers("insert or update");
+    let shape = prepared("view", &both, None, |sink| sink.key("k")).expect("fit");
+    assert!(shape.staged && !shape.table.arbiter);
+    prepared("view", &both, None, |sink| sink).expect("fit");
+    refused("view", &triggers("insert"), None, &["k"], &["view `S.t` takes no update"]);
+    refused("view", &triggers("update"), None, &[], &["takes no insert: give it a trigger"]);
+
+    for index in [
+        "",
+        "create unique index on @.a (k) where v is null",
+        "alter table @.a add unique (k) deferrable",
+    ] {
+        let ddl = format!(
+            "create table @.a (k bigint, v text); {index}; create view @.t as select k, v from @.a"
+        );
+        let shape = prepared("view", &ddl, None, |sink| sink.key("k")).expect("fit");
+        assert!(!shape.table.arbiter, "{index}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_where_a_field_names_it() {
+    let ddl = "create table @.t (k bigint, twice bigint generated always as (k * 2) stored)";
+    refused(
+        "computed",
+        ddl,
+        Some(&["k", "twice"]),
+        &[],
+        &["`twice` cannot be written: the server"],
+    );
     let ddl = "create table @.t (k bigint primary key, x bigint generated always as identity)";
-    refused("identity", ddl, Some(&["k", "x"]), &["k"], &["`x`", "cannot be updated"]);
+    let shape = prepared("identity", ddl, Some(&["k", "x"]), |sink| sink.key("k")).expect("fit");
+    assert!(shape.table.columns[1].always);
+    let ddl = "create table @.t (k bigint)";
+    refused("extra", ddl, Some(&["k", "x"]), &[], &["no column `x`"]);
+    prepared("extra", ddl, Some(&["k", "x"]), |sink| sink.ignore_extra_fields()).expect("ignored");
+}
+
+#[test]
+fn units_and_zones_are_for_columns_of_time() {
+    let ddl = "create table @.t (k bigint, d date, t timestamptz, u timestamptz, i interval)";
+    let shape = prepared("units", ddl, None, |sink| {
+        sink.unit("t", Unit::Seconds)
+            .default_unit(Unit::Milliseconds)
+            .default_zone("Asia/Tokyo")
+            .zone("u", "UTC")
+    })
+    .expect("fit");
+    let units: Vec<_> = shape.table.columns.iter().map(|column| column.unit).collect();
+    let (ms, s) = (Some(Unit::Milliseconds), Some(Unit::Seconds));
+    assert_eq!(units, [None, ms, s, ms, None]);
+    let zones: Vec<_> = shape.table.columns.iter().map(|c| c.zone?.iana_name()).collect();
+    assert_eq!(zones, [None, None, Some("Asia/Tokyo"), Some("UTC"), None]);
+
+    for (part, narrow) in [
+        (
+            "column `k` (bigint) of `S.t`: no unit",
+            (|s| s.unit("k", Unit::Seconds)) as fn(Postgres) -> Postgres,
+        ),
+        ("column `i` (interval) of `S.t`: no unit", |s| s.unit("i", Unit::Seconds)),
+        ("column `d` (date) of `S.t`: no time zone", |s| s.zone("d", "UTC")),
+        ("`S.t` has no column `x`, for which a unit", |s| s.unit("x", Unit::Seconds)),
+        ("`S.t` has no column `x`, for which a time zone", |s| s.zone("x", "UTC")),
+    ] {
+        let sentence = prepared("units", ddl, None, narrow).expect_err(part);
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    let nowhere = Postgres::table("t").url("postgres://localhost/d").zone("t", "Europe/Atlantis");
+    let error = Sink::<()>::target(&nowhere).err().expect("no such zone");
+    assert_eq!(error.kind(), Kind::Config);
+    assert!(error.to_string().contains("`Europe/Atlantis` is no time zone"), "{error}");
+}
+
+#[test]
+fn a_constraint_that_waits_for_the_commit_is_seen() {
+    let ddl = "create table @.t (k bigint); create table @.u (k bigint unique deferrable)";
+    assert!(prepared("deferrable", ddl, None, |sink| sink).expect("fit").deferrable);
 }
 
 #[test]
