@@ -1,5 +1,6 @@
 //! The dataflows of the program: a file each, and a line each below.
 
+mod copy;
 mod order_log;
 mod orders;
 
@@ -8,6 +9,7 @@ use tidegate::cli::Entry;
 /// All of them, as `tidegate list` shows them.
 pub fn all() -> Vec<Entry> {
     vec![
+        Entry::new("copy", "any topic into any table, as the parameters say", copy::copy),
         Entry::new("orders", "orders that were not removed, a row each", orders::orders),
         Entry::new(
             "order_log",

@@ -11,7 +11,8 @@ use timely::dataflow::operators::{Concatenate, Probe};
 use timely::worker::Worker;
 
 use crate::error::{Error, Result};
-use crate::frame::{Builder, Control, DataFrame, Durable, Live, Site, commit};
+use crate::frame::{Builder, Control, DataFrame, Durable, Live, Site, commit, member};
+use crate::nearest::nearest;
 use crate::plan::Plan;
 use crate::source::{Settings, Source};
 
@@ -50,6 +51,16 @@ impl<'s> Engine<'s> {
     pub fn param_or(&self, name: &str, default: &str) -> String {
         self.builder.param(name).unwrap_or(default).to_owned()
     }
+
+    /// The parameter `name`, where it is given.
+    pub fn param_if(&self, name: &str) -> Option<String> {
+        self.builder.param(name).map(str::to_owned)
+    }
+
+    /// All parameters `family.NAME` that are given, by `NAME`.
+    pub fn params(&self, family: &str) -> BTreeMap<String, String> {
+        self.builder.params(family)
+    }
 }
 
 /// Runs `dataflow` in plan mode.
@@ -63,13 +74,33 @@ pub(crate) fn plan(
     let plan = builder.take()?;
     plan.validate()?;
     if let Some(name) = params.keys().find(|name| !plan.params.contains_key(*name)) {
-        let known: Vec<_> = plan.params.keys().map(|known| format!("`{known}`")).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(Error::config(format!(
-            "the dataflow has no parameter `{name}`; it asks for {known}"
-        )));
+        return Err(unasked(name, &plan));
     }
     Ok(plan)
+}
+
+/// The error of the parameter `name`, for which the dataflow does not ask.
+fn unasked(name: &str, plan: &Plan) -> Error {
+    // A given member of a family is named by its family.
+    let given = |known: &str| {
+        let family = known.split_once('.').map(|(family, _)| member(family));
+        family.is_some_and(|family| family != known && plan.params.contains_key(&family))
+    };
+    let known: Vec<&str> =
+        plan.params.keys().map(String::as_str).filter(|known| !given(known)).collect();
+    let family = |known: &&str| known.strip_suffix(&member("")).is_some();
+    let (families, single): (Vec<&str>, Vec<&str>) = known.iter().copied().partition(family);
+    let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
+    let near = nearest(name, single).map(str::to_owned).or_else(|| {
+        let stems = families.iter().filter_map(|family| family.strip_suffix(&member("")));
+        let family = nearest(stem, stems)?;
+        let rest = &name[stem.len()..];
+        Some(if rest.is_empty() { member(family) } else { format!("{family}{rest}") })
+    });
+    let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+    let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Error::config(format!("the dataflow has no parameter `{name}`{near}; it asks for {known}"))
 }
 
 /// How long a worker parks at most: it is woken for records, epochs, acknowledgements, faults and stops;
@@ -213,5 +244,45 @@ mod tests {
         };
         assert_eq!(digest("1"), digest("1"));
         assert_ne!(digest("1"), digest("2"));
+    }
+
+    #[test]
+    fn a_mistyped_parameter_is_answered_with_the_nearest() {
+        let (store, script) = (MemoryStore::new(), Script::<u64>::new(vec![]));
+        let dataflow: Dataflow = Arc::new(move |engine| {
+            engine.param_if("table");
+            let columns = engine.params("column");
+            engine
+                .dataframe(Memory::new("numbers", Arc::clone(&script)))
+                .filter(move |number| columns.contains_key(&number.to_string()))
+                .sink(Table::table(&store, "table"));
+            Ok(())
+        });
+        let planned = |params: &[(&str, &str)]| {
+            let params = params.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            plan(&dataflow, &Settings::default(), &params)
+        };
+        let error =
+            |name| planned(&[(name, "x"), ("column.7", "x")]).err().expect(name).to_string();
+        let asks = "it asks for `column.<name>`, `table`";
+        assert_eq!(
+            error("tabel"),
+            format!("the dataflow has no parameter `tabel` (did you mean `table`?); {asks}")
+        );
+        assert_eq!(
+            error("columns.a.b"),
+            format!(
+                "the dataflow has no parameter `columns.a.b` (did you mean `column.a.b`?); {asks}"
+            )
+        );
+        assert_eq!(error("colour"), format!("the dataflow has no parameter `colour`; {asks}"));
+        assert_eq!(
+            error("column"),
+            format!(
+                "the dataflow has no parameter `column` (did you mean `column.<name>`?); {asks}"
+            )
+        );
+        let digest = |value| planned(&[("column.7", value)]).expect("a plan").digest();
+        assert_ne!(digest("x"), digest("y"));
     }
 }

@@ -8,6 +8,7 @@ mod epoch;
 mod error;
 mod frame;
 mod launch;
+mod nearest;
 pub mod origins;
 mod pipeline;
 pub mod plan;

@@ -1,10 +1,12 @@
 //! What several commands take.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::entry::Entries;
+use super::params;
 use super::units::pair;
 use crate::error::Result;
 use crate::pipeline::{Options, Pipeline};
@@ -22,6 +24,10 @@ pub(super) struct DataflowArgs {
     /// A parameter of the dataflow.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = pair)]
     pub params: Vec<(String, String)>,
+
+    /// A TOML file with parameters; tables become dotted names. Those of `--param` win.
+    #[arg(long = "params", value_name = "FILE")]
+    pub file: Option<PathBuf>,
 
     #[command(flatten)]
     pub kafka: KafkaArgs,
@@ -56,12 +62,14 @@ impl DataflowArgs {
         Ok(entry.pipeline(self.name.as_deref().unwrap_or(&self.dataflow)))
     }
 
-    pub(super) fn options(&self) -> Options {
-        Options {
-            params: self.params.iter().cloned().collect(),
+    pub(super) fn options(&self) -> Result<Options> {
+        let mut params = self.file.as_deref().map(params::read).transpose()?.unwrap_or_default();
+        params.extend(self.params.iter().cloned());
+        Ok(Options {
+            params,
             brokers: self.kafka.brokers(),
             client: self.kafka.client(),
             ..Options::default()
-        }
+        })
     }
 }

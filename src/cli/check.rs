@@ -28,7 +28,7 @@ pub(super) fn check(entries: &Entries, args: &CheckArgs) -> Result<()> {
     let pipeline = args.dataflow.pipeline(entries)?;
     args.cluster.validate()?;
     let workers = args.cluster.workers();
-    let options = Options { flags: args.cluster.clone(), ..args.dataflow.options() };
+    let options = Options { flags: args.cluster.clone(), ..args.dataflow.options()? };
     let mut prepared = pipeline.prepare(&options)?;
     let mut text = String::new();
     let mut say = |line: &str| writeln!(text, "{}", line.trim_end()).expect("a string takes all");

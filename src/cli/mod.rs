@@ -36,6 +36,7 @@ mod entry;
 mod list;
 mod logging;
 mod output;
+mod params;
 mod positions;
 mod produce;
 mod progress;

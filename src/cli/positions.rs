@@ -113,7 +113,7 @@ type Ends = BTreeMap<(String, Partition), Bounds>;
 
 pub(super) fn positions(entries: &Entries, args: &PositionsArgs) -> Result<()> {
     let pipeline = args.dataflow.pipeline(entries)?;
-    let mut plan = pipeline.plan(&args.dataflow.options())?;
+    let mut plan = pipeline.plan(&args.dataflow.options()?)?;
     if let Some(sink) = &args.sink
         && !plan.sinks.iter().any(|known| known.target.name == *sink)
     {

@@ -61,7 +61,7 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
         memory: args.memory,
         until_end: args.until_end,
         take_over: args.take_over,
-        ..args.dataflow.options()
+        ..args.dataflow.options()?
     };
     signals::install(options.stop.clone(), args.grace)?;
     let mut progress = None;

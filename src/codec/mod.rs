@@ -4,9 +4,16 @@
 //! what it keeps, since the record borrows the client's buffer. A record without a value is a
 //! tombstone, which travels past filters and maps to the sink.
 
+mod columns;
+mod document;
 pub mod exact;
+mod fields;
 mod json;
+mod object;
 
+pub use columns::{Columns, Take, Tombstones};
+pub use document::{Document, Dynamic};
+pub use fields::{Cell, Fields};
 pub use json::Json;
 
 use crate::record::{Record, Refusal};

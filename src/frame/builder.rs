@@ -11,6 +11,11 @@ use crate::record::SourceId;
 use crate::sink::{Sink, SinkId};
 use crate::source::{Settings, Source};
 
+/// How the members of a family of parameters are called together.
+pub(crate) fn member(family: &str) -> String {
+    format!("{family}.<name>")
+}
+
 /// The same function runs on it twice (contract of plan mode): first without a site, then at every
 /// worker with one, where it does no I/O and must name the same nodes.
 pub(crate) struct Builder<'s> {
@@ -52,6 +57,21 @@ impl<'s> Builder<'s> {
         let value = self.params.get(name);
         self.plan.borrow_mut().params.insert(name.to_owned(), value.cloned());
         value.map(String::as_str)
+    }
+
+    /// The named parameters of a family, by what stands behind its dot.
+    pub(crate) fn params(&self, family: &str) -> BTreeMap<String, String> {
+        let mut given = BTreeMap::new();
+        let asked = &mut self.plan.borrow_mut().params;
+        asked.entry(member(family)).or_insert(None);
+        for (name, value) in &self.params {
+            let rest = name.strip_prefix(family).and_then(|rest| rest.strip_prefix('.'));
+            if let Some(rest) = rest {
+                asked.insert(name.clone(), Some(value.clone()));
+                given.insert(rest.to_owned(), value.clone());
+            }
+        }
+        given
     }
 
     /// Keeps the first error of a call that has no way to return one.

@@ -15,7 +15,7 @@ mod encode;
 mod input;
 mod partition;
 
-pub(crate) use builder::Builder;
+pub(crate) use builder::{Builder, member};
 pub(crate) use commit::commit;
 pub(crate) use context::{Budget, Live, LiveSink, LiveSource, LiveStore, Site};
 pub(crate) use control::Control;

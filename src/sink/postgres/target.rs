@@ -35,6 +35,7 @@ pub struct Postgres {
     table: String,
     key: Vec<String>,
     delete_when: Option<(String, String)>,
+    fields: Option<Vec<String>>,
     units: Vec<(String, Unit)>,
     default_unit: Option<Unit>,
     zones: Vec<(String, String)>,
@@ -112,6 +113,7 @@ impl Postgres {
             table: name.into(),
             key: Vec::new(),
             delete_when: None,
+            fields: None,
             units: Vec::new(),
             default_unit: None,
             zones: Vec::new(),
@@ -137,6 +139,14 @@ impl Postgres {
     #[must_use]
     pub fn delete_when(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
         self.delete_when = Some((field.into(), value.into()));
+        self
+    }
+
+    /// The names of the rows' fields, where their type does not tell them: so they are compared with the
+    /// table's columns before the first record.
+    #[must_use]
+    pub fn fields<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.fields = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -326,8 +336,9 @@ impl<T: Serialize + DeserializeOwned + 'static> Sink<T> for Postgres {
     fn target(&self) -> Result<Target> {
         let store = Arc::new(self.store()?);
         let mut spec = self.spec()?;
-        spec.fields =
-            field_names::<T>().map(|fields| fields.into_iter().map(|field| field.name).collect());
+        let traced =
+            || field_names::<T>().map(|fields| fields.into_iter().map(|f| f.name).collect());
+        spec.fields = self.fields.clone().or_else(traced);
         let place = crate::sink::Store::identity(&*store);
         let how = if self.key.is_empty() {
             format!("append to `{}` in `{place}`, exactly once", self.table)
