@@ -199,7 +199,10 @@ impl<'a> Run<'a> {
         let mut wrong = Vec::new();
         if status.success() {
             let query = expected.query.replace(&self.case.schema, &self.schema);
-            let outcome = Outcome::read(&mut self.client, BOOKS, &self.schema, &query);
+            let mut outcome = Outcome::read(&mut self.client, BOOKS, &self.schema, &query);
+            for value in outcome.rows.iter_mut().flatten().flatten() {
+                *value = value.replace(&self.schema, &self.case.schema);
+            }
             let given = Given { topic: &topic.name, sent: &topic.sent, ends: &topic.ends() };
             wrong = grade(expected, &given, &outcome);
             let last = out.lines().last().unwrap_or_default();
