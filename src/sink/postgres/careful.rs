@@ -136,11 +136,11 @@ impl Careful<'_> {
             }
             Item::Unit(unit) => {
                 let row = rows_of(table, unit)[0];
-                note(table, row, refused.fault, found);
+                self.refuse(table, row, refused.fault, found).await?;
                 Ok(())
             }
             Item::Row(row) => {
-                note(table, row, refused.fault, found);
+                self.refuse(table, row, refused.fault, found).await?;
                 Ok(())
             }
         }
@@ -162,7 +162,7 @@ impl Careful<'_> {
                 continue;
             }
             if let Some(refused) = self.trial(table, &[Item::Row(row)], found).await? {
-                note(table, row, refused.fault, found);
+                self.refuse(table, row, refused.fault, found).await?;
             }
         }
         Ok(())
@@ -227,13 +227,29 @@ impl Careful<'_> {
         Ok(refused)
     }
 
-    async fn savepoint(&mut self) -> Result<Mark, Fault> {
+    /// Notes a row that was refused alone, with the column at fault.
+    async fn refuse(
+        &mut self,
+        table: &mut TableWork,
+        row: RowId,
+        fault: Fault,
+        found: &mut Found,
+    ) -> Result<(), Fault> {
+        let column = self.blame(table, row, &fault).await?;
+        note(table, row, fault, found);
+        if let Some(refusal) = table.refused.get_mut(&row) {
+            refusal.column = refusal.column.take().or(column);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn savepoint(&mut self) -> Result<Mark, Fault> {
         self.session.batch("savepoint tried").await?;
         Ok(self.loader.mark())
     }
 
     /// Keeps what was done since the savepoint, or takes it back where it was refused.
-    async fn ended<T>(
+    pub(super) async fn ended<T>(
         &mut self,
         mark: Mark,
         done: Result<T, Refused>,
@@ -307,7 +323,7 @@ impl Careful<'_> {
         }
         let good: Vec<RowId> = all.into_iter().filter(|row| !bad.contains_key(row)).collect();
         for (row, fault) in bad {
-            note(table, row, fault, found);
+            self.refuse(table, row, fault, found).await?;
         }
         table.units =
             Some(ranked(self.session, self.loader, table, &good).await.map_err(|r| r.fault)?);

@@ -40,6 +40,12 @@ pub(super) struct Loader {
 /// A place in the open transaction to which it may be rolled back.
 pub(super) struct Mark(usize);
 
+/// A trial of one column.
+pub(super) struct Alone {
+    staging: String,
+    insert: String,
+}
+
 /// What a load met.
 #[derive(Debug)]
 pub(super) struct Refused {
@@ -138,6 +144,38 @@ impl Loader {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
+    /// Makes what a trial of `column` of `tuples` alone needs.
+    pub async fn prepare_alone(
+        &mut self,
+        session: &Session,
+        sink: SinkId,
+        live: &LiveTable,
+        tuples: &Tuples,
+        column: u16,
+    ) -> Result<Alone, Fault> {
+        let (newest, prepared) = live.newest();
+        let old = live.at(tuples.version);
+        let encoded = Encoded { table: &old.table, is_old: tuples.version != newest };
+        let staging = self.staging(session, sink, "puts", &prepared.table, encoded, tuples).await?;
+        let place = format!("pg_temp.\"tidegate_alone_{}_{newest}_{column}\"", sink.0);
+        let column = &old.table.columns[usize::from(column)];
+        self.make(session, &place, sql::column(&prepared.table, column)).await?;
+        Ok(Alone { insert: sql::insert_alone(column, &staging, &place), staging })
+    }
+
+    /// Assigns a column of `tuples` to one of its type, without the others and without constraints.
+    pub async fn try_alone(
+        &mut self,
+        session: &Session,
+        live: &LiveTable,
+        tuples: &Tuples,
+        alone: &Alone,
+    ) -> Result<(), Refused> {
+        self.copy(session, &alone.staging, &live.at(tuples.version).table, tuples).await?;
+        self.execute(session, alone.insert.clone()).await?;
+        Ok(self.empty(session, &alone.staging).await?)
+    }
+
     /// Where the open transaction stands.
     pub fn mark(&self) -> Mark {
         Mark(self.made.len())
@@ -171,6 +209,21 @@ impl Loader {
         encoded: Encoded<'_>,
         tuples: &Tuples,
     ) -> Result<String, Refused> {
+        let staging = self.staging(session, sink, purpose, table, encoded, tuples).await?;
+        self.copy(session, &staging, encoded.table, tuples).await?;
+        Ok(staging)
+    }
+
+    /// Makes that table; gives its quoted name.
+    async fn staging(
+        &mut self,
+        session: &Session,
+        sink: SinkId,
+        purpose: &str,
+        table: &Table,
+        encoded: Encoded<'_>,
+        tuples: &Tuples,
+    ) -> Result<String, Fault> {
         let mut hash = Sha256::new();
         tuples.columns.iter().for_each(|column| hash.update(column.to_be_bytes()));
         let digest: String =
@@ -181,7 +234,6 @@ impl Loader {
         let staging = format!("pg_temp.\"tidegate_{purpose}_{}_{version}{age}_{digest}\"", sink.0);
         let query = sql::typed(table, encoded.table, encoded.is_old, &tuples.columns);
         self.make(session, &staging, query).await?;
-        self.copy(session, &staging, encoded.table, tuples).await?;
         Ok(staging)
     }
 

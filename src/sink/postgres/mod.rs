@@ -12,6 +12,7 @@
 mod address;
 mod arrived;
 mod batch;
+mod blame;
 mod careful;
 mod catalog;
 mod client;

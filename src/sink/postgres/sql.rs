@@ -130,6 +130,16 @@ pub(super) fn update_else_insert(
     changes
 }
 
+/// A query with one column of the table.
+pub(super) fn column(table: &Table, column: &Column) -> String {
+    format!("select {} from {}", quote(&column.name), place(table))
+}
+
+/// Brings a column of `staging` into its own type.
+pub(super) fn insert_alone(column: &Column, staging: &str, place: &str) -> String {
+    format!("insert into {place} select {} from {staging} as s", value(column, "s"))
+}
+
 /// A query with the columns by which keys are compared: a number and the key's own types.
 pub(super) fn keys(table: &Table) -> String {
     format!("select null::bigint as n, {} from {}", columns(table, &table.key), place(table))
