@@ -90,7 +90,7 @@ impl Loader {
             }
             let encoded = Encoded { table: &old.table, is_old };
             let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
-            if table.arbiter {
+            if table.arbiter || table.key.is_empty() {
                 let insert = sql::insert(table, &old.table, &puts.columns, &staging);
                 self.execute(session, insert).await?;
             } else {
