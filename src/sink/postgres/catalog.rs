@@ -15,7 +15,7 @@ use super::target::Spec;
 use crate::error::Error;
 
 /// A target that was found to be fit: the shape of its sink.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Prepared {
     /// The table.
     pub table: Arc<Table>,
