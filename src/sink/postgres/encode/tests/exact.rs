@@ -457,11 +457,14 @@ fn scans(key: &[u16]) -> Table {
     table(vec![id, lane, weight, column("ok", 16)], key)
 }
 
+/// A document, and the column and SQLSTATE of its refusal.
+type Case = (&'static [(&'static str, &'static str)], Option<(&'static str, &'static str)>);
+
 #[test]
 fn good_and_bad_documents_are_told_apart() {
     for (key, ignore) in [(&[][..], true), (&[0], true), (&[], false)] {
         let mut encoder = encoder(Table { ignore_extra: ignore, ..scans(key) });
-        let cases: [(&[(&str, &str)], Option<(&str, &str)>); 11] = [
+        let cases: [Case; 11] = [
             (&[("id", "1"), ("lane", "4"), ("weight", "12.345"), ("ok", "true")], None),
             (&[("id", "2"), ("weight", "1")], Some(("lane", "23502"))),
             (&[("id", "3"), ("lane", "\"four\"")], Some(("lane", "22P02"))),
