@@ -19,7 +19,7 @@ pub mod postgres;
 
 pub use flusher::Pace;
 pub(crate) use flusher::{Closed, Flusher, Order, Part};
-pub use guard::Guard;
+pub use guard::{Count, Guard};
 pub use memory::{Failure, Memory, MemoryStore};
 pub use postgres::Postgres;
 

@@ -15,7 +15,7 @@ use super::target::Spec;
 use crate::error::Error;
 
 /// A target that was found to be fit: the shape of its sink.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Prepared {
     /// The table.
     pub table: Arc<Table>,
@@ -75,6 +75,7 @@ pub(super) async fn read(
         judges_null,
         arbiter,
         ignore_extra: spec.ignore_extra,
+        insert_only: spec.insert_only,
     };
     Ok(Prepared { table: Arc::new(table), staged, deferrable: deferrable(session).await? })
 }

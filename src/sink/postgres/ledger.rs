@@ -225,9 +225,9 @@ impl Ledger {
             counts(slices.iter().map(|slice| &slice.counters));
         let sql = format!(
             "insert into {}.slices (pipeline, sink, source, partition, generation, seq, position,
-                    consumed, filtered, written, rejected, collapsed, rows)
+                    first, consumed, filtered, written, rejected, collapsed, rows)
              select $1, sink, source, partition, $2, seq, position,
-                    consumed, filtered, written, rejected, collapsed, rows
+                    position, consumed, filtered, written, rejected, collapsed, rows
                from unnest($3::text[], $4::text[], $5::int4[], $6::int8[], $7::int8[], $8::int8[],
                            $9::int8[], $10::int8[], $11::int8[], $12::int8[], $13::int8[])
                  as s (sink, source, partition, seq, position,
@@ -272,8 +272,9 @@ impl Ledger {
         let (sinks, sources, partitions) = split(fresh.iter().map(|moved| &moved.key));
         let positions: Vec<i64> = fresh.iter().map(|moved| moved.from.0).collect();
         let sql = format!(
-            "insert into {0}.slices (pipeline, sink, source, partition, generation, seq, position)
-             select $1, s.sink, s.source, s.partition, $2, 0, s.position
+            "insert into {0}.slices
+                 (pipeline, sink, source, partition, generation, seq, position, first)
+             select $1, s.sink, s.source, s.partition, $2, 0, s.position, s.position
                from unnest($3::text[], $4::text[], $5::int4[], $6::int8[])
                  as s (sink, source, partition, position)
               where exists (select from {0}.pipelines where pipeline = $1 and generation = $2)

@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::Statement;
 
 use super::batch::{Batch, Tuples};
-use super::catalog::Prepared;
 use super::connect::Session;
-use super::ident::{quote, quote_all};
 use super::retry::Fault;
+use super::shape::LiveTable;
+use super::sql;
 use super::table::Table;
 use crate::sink::SinkId;
 
@@ -29,7 +29,35 @@ const MESSAGE: usize = 256 * 1024;
 #[derive(Default)]
 pub(super) struct Loader {
     statements: HashMap<String, Statement>,
+    /// Staging tables that exist.
     staged: HashSet<String>,
+    /// Those made in the open transaction, in their order: a rollback takes them away.
+    made: Vec<String>,
+    /// Whether staging tables are emptied after use, since the transaction uses them again.
+    pub emptying: bool,
+}
+
+/// A place in the open transaction to which it may be rolled back.
+pub(super) struct Mark(usize);
+
+/// What a load met.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub fault: Fault,
+    /// The unit at fault, where the server named its line.
+    pub unit: Option<usize>,
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Refused { fault, unit: None }
+    }
+}
+
+/// Tuples that were copied somewhere, for the fault that names a line.
+fn line(fault: Fault, tuples: &Tuples) -> Refused {
+    let unit = fault.copy_line().and_then(|line| tuples.units.get(line.checked_sub(1)?).copied());
+    Refused { fault, unit: unit.map(|unit| unit as usize) }
 }
 
 impl Loader {
@@ -38,53 +66,140 @@ impl Loader {
         &mut self,
         session: &Session,
         sink: SinkId,
-        prepared: &Prepared,
+        live: &LiveTable,
         batch: &Batch,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Refused> {
+        let (newest, prepared) = live.newest();
         let table = &*prepared.table;
-        if let Some(deletes) = &batch.deletes {
-            let staging = self.stage(session, sink, "deletes", table, deletes).await?;
-            self.execute(session, delete_sql(table, &staging)).await?;
+        for deletes in &batch.deletes {
+            let old = live.at(deletes.version);
+            let encoded = Encoded { table: &old.table, is_old: deletes.version != newest };
+            let staging = self.stage(session, sink, "deletes", table, encoded, deletes).await?;
+            self.execute(session, sql::delete(table, &old.table, &staging)).await?;
+            self.empty(session, &staging).await?;
         }
         for puts in &batch.puts {
-            if table.key.is_empty() && !prepared.staged {
-                let place = format!("{}.{}", quote(&table.schema), quote(&table.name));
+            let old = live.at(puts.version);
+            let is_old = puts.version != newest;
+            let texts =
+                puts.columns.iter().any(|c| old.table.columns[usize::from(*c)].text.is_some());
+            if table.key.is_empty() && !prepared.staged && !is_old && !texts {
+                let place = sql::place(table);
                 self.copy(session, &place, table, puts).await?;
-            } else {
-                let staging = self.stage(session, sink, "puts", table, puts).await?;
-                self.execute(session, insert_sql(table, &puts.columns, &staging)).await?;
+                continue;
             }
+            let encoded = Encoded { table: &old.table, is_old };
+            let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
+            if table.arbiter {
+                let insert = sql::insert(table, &old.table, &puts.columns, &staging);
+                self.execute(session, insert).await?;
+            } else {
+                for change in sql::update_else_insert(table, &old.table, &puts.columns, &staging) {
+                    self.execute(session, change).await?;
+                }
+            }
+            self.empty(session, &staging).await?;
         }
         Ok(())
     }
 
-    /// Copies `tuples` into a temporary table with the types of their columns and no constraints;
-    /// gives its quoted name. It is made once per connection and emptied by each commit.
+    /// Which of `keys`, tuples of a number and the key columns, are equal by the server: per number, the
+    /// rank of its key.
+    pub async fn ranks(
+        &mut self,
+        session: &Session,
+        sink: SinkId,
+        live: &LiveTable,
+        keys: &[Tuples],
+    ) -> Result<Vec<(i64, i64)>, Refused> {
+        let (newest, prepared) = live.newest();
+        let table = &*prepared.table;
+        let place = format!("pg_temp.\"tidegate_keys_{}_{newest}\"", sink.0);
+        self.make(session, &place, sql::keys(table)).await?;
+        session.batch(&format!("truncate {place}")).await?;
+        for tuples in keys {
+            let old = live.at(tuples.version);
+            let raw = format!("pg_temp.\"tidegate_raw_{}_{}\"", sink.0, tuples.version);
+            let is_old = tuples.version != newest;
+            let texts =
+                old.table.key.iter().any(|c| old.table.columns[usize::from(*c)].text.is_some());
+            let columns = format!("n, {}", sql::columns(&old.table, &old.table.key));
+            if is_old || texts {
+                self.make(session, &raw, sql::raw_keys(table, &old.table, is_old)).await?;
+                session.batch(&format!("truncate {raw}")).await?;
+                self.copy_to(session, &raw, &columns, tuples).await?;
+                self.execute(session, sql::move_keys(&old.table, &raw, &place)).await?;
+            } else {
+                self.copy_to(session, &place, &columns, tuples).await?;
+            }
+        }
+        let statement = self.statement(session, sql::ranks(table, &place)).await?;
+        let rows = session.within(session.client.query(&statement, &[])).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Where the open transaction stands.
+    pub fn mark(&self) -> Mark {
+        Mark(self.made.len())
+    }
+
+    /// The transaction was rolled back to `mark`.
+    pub fn rolled_back_to(&mut self, mark: &Mark) {
+        for made in self.made.drain(mark.0..) {
+            self.staged.remove(&made);
+        }
+    }
+
+    /// The transaction was rolled back.
+    pub fn rolled_back(&mut self) {
+        self.rolled_back_to(&Mark(0));
+    }
+
+    /// The transaction was committed.
+    pub fn committed(&mut self) {
+        self.made.clear();
+    }
+
+    /// Copies `tuples` into a temporary table with the types in which they were encoded and no
+    /// constraints; gives its quoted name. It is made once per connection and emptied by each commit.
     async fn stage(
         &mut self,
         session: &Session,
         sink: SinkId,
         purpose: &str,
         table: &Table,
+        encoded: Encoded<'_>,
         tuples: &Tuples,
-    ) -> Result<String, Fault> {
+    ) -> Result<String, Refused> {
         let mut hash = Sha256::new();
         tuples.columns.iter().for_each(|column| hash.update(column.to_be_bytes()));
         let digest: String =
             hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let staging = format!("pg_temp.\"tidegate_{purpose}_{}_{digest}\"", sink.0);
-        if self.staged.insert(staging.clone()) {
-            let sql = format!(
-                "create temporary table {staging} on commit delete rows as \
-                 select {} from {}.{} with no data",
-                columns(table, &tuples.columns),
-                quote(&table.schema),
-                quote(&table.name),
-            );
-            session.batch(&sql).await?;
-        }
-        self.copy(session, &staging, table, tuples).await?;
+        // What was encoded for an old shape is typed by its own words, not by the table's columns.
+        let age = if encoded.is_old { "old" } else { "new" };
+        let version = tuples.version;
+        let staging = format!("pg_temp.\"tidegate_{purpose}_{}_{version}{age}_{digest}\"", sink.0);
+        let query = sql::typed(table, encoded.table, encoded.is_old, &tuples.columns);
+        self.make(session, &staging, query).await?;
+        self.copy(session, &staging, encoded.table, tuples).await?;
         Ok(staging)
+    }
+
+    /// Makes the temporary table `name` with the columns of `query`, once.
+    async fn make(&mut self, session: &Session, name: &str, query: String) -> Result<(), Fault> {
+        if self.staged.contains(name) {
+            return Ok(());
+        }
+        let sql =
+            format!("create temporary table {name} on commit delete rows as {query} with no data");
+        session.batch(&sql).await?;
+        self.staged.insert(name.to_owned());
+        self.made.push(name.to_owned());
+        Ok(())
+    }
+
+    async fn empty(&self, session: &Session, staging: &str) -> Result<(), Fault> {
+        if self.emptying { session.batch(&format!("truncate {staging}")).await } else { Ok(()) }
     }
 
     async fn copy(
@@ -93,13 +208,29 @@ impl Loader {
         place: &str,
         table: &Table,
         tuples: &Tuples,
-    ) -> Result<(), Fault> {
-        let sql = format!(
-            "copy {place} ({}) from stdin with (format binary)",
-            columns(table, &tuples.columns)
-        );
+    ) -> Result<(), Refused> {
+        self.copy_to(session, place, &sql::columns(table, &tuples.columns), tuples).await
+    }
+
+    async fn copy_to(
+        &mut self,
+        session: &Session,
+        place: &str,
+        columns: &str,
+        tuples: &Tuples,
+    ) -> Result<(), Refused> {
+        let sql = format!("copy {place} ({columns}) from stdin with (format binary)");
         let statement = self.statement(session, sql).await?;
-        let sink = session.within(session.client.copy_in::<_, Bytes>(&statement)).await?;
+        self.send(session, &statement, tuples).await.map_err(|fault| line(fault, tuples))
+    }
+
+    async fn send(
+        &self,
+        session: &Session,
+        statement: &Statement,
+        tuples: &Tuples,
+    ) -> Result<(), Fault> {
+        let sink = session.within(session.client.copy_in::<_, Bytes>(statement)).await?;
         let mut sink = pin!(sink);
         session.within(sink.feed(Bytes::from_static(HEADER))).await?;
         for piece in &tuples.pieces {
@@ -131,70 +262,9 @@ impl Loader {
     }
 }
 
-/// The names of `indexes`, quoted.
-fn columns(table: &Table, indexes: &[u16]) -> String {
-    quote_all(names(table, indexes))
-}
-
-fn names<'a>(table: &'a Table, indexes: &'a [u16]) -> impl Iterator<Item = &'a str> {
-    indexes.iter().map(|index| table.columns[usize::from(*index)].name.as_str())
-}
-
-fn delete_sql(table: &Table, staging: &str) -> String {
-    let same: Vec<String> =
-        names(table, &table.key).map(|name| format!("t.{0} = gone.{0}", quote(name))).collect();
-    format!(
-        "delete from {}.{} as t using {staging} as gone where {}",
-        quote(&table.schema),
-        quote(&table.name),
-        same.join(" and ")
-    )
-}
-
-/// COPY overrides `generated always as identity` by itself; INSERT must be told.
-fn insert_sql(table: &Table, layout: &[u16], staging: &str) -> String {
-    let columns = columns(table, layout);
-    let mut sql = format!(
-        "insert into {}.{} ({columns}) overriding system value select {columns} from {staging}",
-        quote(&table.schema),
-        quote(&table.name),
-    );
-    if table.key.is_empty() {
-        return sql;
-    }
-    sql.push_str(&format!(" on conflict ({})", quote_all(names(table, &table.key))));
-    let others: Vec<u16> =
-        layout.iter().filter(|column| !table.key.contains(column)).copied().collect();
-    if others.is_empty() {
-        sql.push_str(" do nothing");
-    } else {
-        let set: Vec<String> =
-            names(table, &others).map(|name| format!("{0} = excluded.{0}", quote(name))).collect();
-        sql.push_str(&format!(" do update set {}", set.join(", ")));
-    }
-    sql
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::testing::table;
-    use super::*;
-
-    #[test]
-    fn a_table_that_is_all_key_has_nothing_to_update() {
-        let table = table("a\"b", &["k", "v"]);
-        assert_eq!(
-            insert_sql(&table, &[1, 0], "s"),
-            "insert into \"public\".\"a\"\"b\" (\"v\", \"k\") overriding system value \
-             select \"v\", \"k\" from s on conflict (\"k\", \"v\") do nothing"
-        );
-        assert!(
-            insert_sql(&table, &[0, 1, 2], "s").ends_with("do update set \"n\" = excluded.\"n\"")
-        );
-        assert_eq!(
-            delete_sql(&table, "s"),
-            "delete from \"public\".\"a\"\"b\" as t using s as gone \
-             where t.\"k\" = gone.\"k\" and t.\"v\" = gone.\"v\""
-        );
-    }
+/// The shape for which tuples were encoded.
+#[derive(Clone, Copy)]
+struct Encoded<'a> {
+    table: &'a Table,
+    is_old: bool,
 }

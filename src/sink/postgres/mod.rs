@@ -10,20 +10,27 @@
 //! * `batch`, `load`, `ledger`, `writer`: bytes to the table, in one transaction.
 
 mod address;
+mod arrived;
 mod batch;
+mod careful;
 mod catalog;
 mod client;
 mod connect;
 mod encode;
+mod encoder;
 mod fields;
 mod ident;
+mod isolate;
 mod keys;
 mod ledger;
 mod load;
 mod lock;
+mod rejects;
 mod retry;
 mod rows;
 mod schema;
+mod shape;
+mod sql;
 mod store;
 mod table;
 mod target;
@@ -33,6 +40,7 @@ mod testing;
 mod tests;
 mod tls;
 mod unit;
+mod work;
 mod writer;
 
 pub(crate) use client::connect;

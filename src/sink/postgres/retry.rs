@@ -1,13 +1,14 @@
 //! Which faults go away by themselves, how long to wait for it, and how they read.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 use crate::error::{Error, Kind};
+use crate::record::Refusal;
 
 /// Why a call to the server did not succeed.
 #[derive(Debug)]
@@ -43,6 +44,75 @@ impl Fault {
             Fault::Server(error) => error.code(),
             _ => None,
         }
+    }
+
+    /// What the server said, where it answered at all.
+    pub fn db(&self) -> Option<&DbError> {
+        match self {
+            Fault::Server(error) => error.as_db_error(),
+            _ => None,
+        }
+    }
+
+    /// Whether the server refused what it was given, and would again.
+    pub fn is_refusal(&self) -> bool {
+        self.db().is_some() && !self.is_retryable()
+    }
+
+    /// Whether it blames what the rows hold, by its code alone: a fault of the data, of a constraint, of
+    /// a trigger that says so, of a limit. Others blame the statement, and so every row, unless some
+    /// row of the same flush is taken.
+    pub fn blames_row(&self) -> bool {
+        let Some(db) = self.db() else { return false };
+        // A trigger may raise any words under any code.
+        let raised = db.routine() == Some("exec_stmt_raise");
+        let code = db.code().code();
+        raised || ["22", "23", "44", "54", "P0"].iter().any(|class| code.starts_with(class))
+    }
+
+    /// Whether the row may be refused for its neighbours only: a parent that comes later, a unique value
+    /// that is still another's.
+    pub fn blames_neighbours(&self) -> bool {
+        self.code().is_some_and(|code| ["23503", "23505", "23P01"].contains(&code.code()))
+    }
+
+    /// The line of a COPY's data at which it failed, from 1. Only the context says it, in the words of
+    /// the server's language.
+    pub fn copy_line(&self) -> Option<usize> {
+        let context = self.db()?.where_()?;
+        let copy = context.lines().find(|line| line.starts_with("COPY "))?;
+        let (_, number) = copy.rsplit_once(", line ")?;
+        let end = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+        number[..end].parse().ok()
+    }
+
+    /// The column that the server names, if any; COPY names it in its context only.
+    pub fn column(&self) -> Option<String> {
+        let db = self.db()?;
+        if let Some(column) = db.column() {
+            return Some(column.to_owned());
+        }
+        let copy = db.where_()?.lines().find(|line| line.starts_with("COPY "))?;
+        let (_, column) = copy.split_once(", column ")?;
+        Some(column.split(": \"").next().unwrap_or(column).to_owned())
+    }
+
+    /// As the refusal of the row that it was met with.
+    pub fn refusal(&self) -> Refusal {
+        let reason = match self.db() {
+            Some(db) => {
+                let mut reason = db.message().to_owned();
+                if let Some(detail) = db.detail() {
+                    let _ = write!(reason, " ({})", detail.trim_end_matches('.'));
+                }
+                reason
+            }
+            None => self.to_string(),
+        };
+        let mut refusal = Refusal::new("write", reason);
+        refusal.column = self.column();
+        refusal.sqlstate = self.code().map(|code| code.code().to_owned());
+        refusal
     }
 
     /// Whether the same call may succeed later.

@@ -26,6 +26,8 @@ pub(crate) struct Entry {
 /// without a key keep none.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
+    /// Which of the table's shapes they were encoded for.
+    pub version: usize,
     /// The columns of a tuple, as indexes into the table's, in tuple order. Rows that lack a column
     /// (so that its default applies, or its old value stays) have a layout of their own.
     pub layouts: Vec<Vec<u16>>,

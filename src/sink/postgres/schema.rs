@@ -12,10 +12,11 @@ use super::retry::Fault;
 use crate::error::Error;
 
 /// The version that this program creates and understands.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// What brings the schema from the version before to each version.
-const MIGRATIONS: [&str; VERSION as usize] = ["\
+const MIGRATIONS: [&str; VERSION as usize] = [
+    "\
 create table if not exists @.version (
     one boolean primary key default true check (one),
     version integer not null
@@ -43,7 +44,32 @@ create table if not exists @.slices (
     updated_at timestamptz not null default now(),
     primary key (pipeline, sink, source, partition)
 ) with (fillfactor = 30);
-"];
+",
+    "\
+-- Where a slice began: what was read lies between it and the position.
+alter table @.slices add column if not exists first bigint;
+create table if not exists @.rejects (
+    id bigint generated always as identity primary key,
+    pipeline text not null,
+    sink text not null,
+    topic text not null,
+    partition integer not null,
+    \"offset\" bigint not null,
+    ordinal bigint not null,
+    key bytea,
+    payload bytea,
+    headers jsonb,
+    timestamp_ms bigint,
+    stage text not null,
+    \"column\" text,
+    reason text not null,
+    sqlstate text,
+    at timestamptz not null default now()
+);
+create index if not exists rejects_place
+    on @.rejects (pipeline, sink, topic, partition, \"offset\");
+",
+];
 
 /// The SQL that creates the bookkeeping schema `schema`, for those whose role may not. It may be run
 /// again.

@@ -14,6 +14,7 @@ use super::ledger::Ledger;
 use super::lock::{PostgresLock, connecting, end_all, holders};
 use super::retry::Fault;
 use super::schema;
+use super::shape::LiveTable;
 use super::target::Spec;
 use super::writer::PostgresWriter;
 use crate::error::{Error, Kind, Result};
@@ -94,7 +95,7 @@ impl Store for PostgresStore {
             let mut shapes = Vec::new();
             for spec in &specs {
                 let prepared = catalog::read(&session, &self.address, spec).await?;
-                shapes.push(Arc::new(prepared) as Shape);
+                shapes.push(Arc::new(LiveTable::new(Arc::clone(spec), prepared)) as Shape);
             }
             Ok(shapes)
         })
@@ -112,8 +113,8 @@ impl Store for PostgresStore {
     }
 
     fn columns(&self, shape: &Shape) -> Vec<Column> {
-        let Some(prepared) = shape.downcast_ref::<catalog::Prepared>() else { return Vec::new() };
-        let table = &prepared.table;
+        let Some(live) = shape.downcast_ref::<LiveTable>() else { return Vec::new() };
+        let table = &live.newest().1.table;
         let column = |(index, column): (usize, &super::table::Column)| Column {
             name: column.name.clone(),
             kind: column.type_name.clone(),

@@ -58,4 +58,6 @@ pub(crate) struct Table {
     pub arbiter: bool,
     /// Whether fields without a column are ignored.
     pub ignore_extra: bool,
+    /// Whether a row that is there stays as it is.
+    pub insert_only: bool,
 }

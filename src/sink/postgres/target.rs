@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::address::Address;
-use super::catalog::Prepared;
-use super::encode::RowEncoder;
+use super::encoder::TableEncoder;
 use super::fields::field_names;
 use super::ident::TableName;
+use super::shape::LiveTable;
 use super::store::PostgresStore;
 use super::unit::{self, Unit};
 use crate::error::{Error, Result};
@@ -41,6 +41,7 @@ pub struct Postgres {
     zones: Vec<(String, String)>,
     default_zone: Option<String>,
     ignore_extra: bool,
+    insert_only: bool,
     name: Option<String>,
     url: Option<String>,
     schema: String,
@@ -100,6 +101,8 @@ pub(super) struct Spec {
     pub default_zone: Option<&'static TimeZone>,
     /// Whether fields without a column are ignored.
     pub ignore_extra: bool,
+    /// Whether a row that is there stays as it is.
+    pub insert_only: bool,
 }
 
 impl Postgres {
@@ -116,6 +119,7 @@ impl Postgres {
             zones: Vec::new(),
             default_zone: None,
             ignore_extra: false,
+            insert_only: false,
             name: None,
             url: None,
             schema: "tidegate".into(),
@@ -206,6 +210,14 @@ impl Postgres {
     #[must_use]
     pub fn ignore_extra_fields(mut self) -> Self {
         self.ignore_extra = true;
+        self
+    }
+
+    /// Leaves the row that a key has already as it is (`on conflict do nothing`): the first one stays.
+    /// Deletes delete.
+    #[must_use]
+    pub fn insert_only(mut self) -> Self {
+        self.insert_only = true;
         self
     }
 
@@ -303,6 +315,7 @@ impl Postgres {
                 .map(|name| self.named_zone(name))
                 .transpose()?,
             ignore_extra: self.ignore_extra,
+            insert_only: self.insert_only,
         })
     }
 }
@@ -343,9 +356,9 @@ impl<T: Serialize + DeserializeOwned + 'static> Sink<T> for Postgres {
     }
 
     fn encoder(&self, shape: &Shape) -> Box<dyn Encoder<T>> {
-        let prepared = Arc::clone(shape)
-            .downcast::<Prepared>()
+        let live = Arc::clone(shape)
+            .downcast::<LiveTable>()
             .expect("a sink is handed the shape that its own store prepared");
-        Box::new(RowEncoder::new(Arc::clone(&prepared.table)))
+        Box::new(TableEncoder::new(live))
     }
 }

@@ -1,27 +1,30 @@
 //! The writer: one transaction a flush, repeated until its outcome is known.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use super::batch::{self, Batch};
-use super::catalog::Prepared;
+use super::arrived::RowId;
+use super::careful::{Careful, ranked};
 use super::connect::{Backend, Patience, Session, application_name, runtime};
 use super::keys::LockKeys;
-use super::ledger::{Ledger, Move, Verdict, read_back};
+use super::ledger::{Ledger, Verdict, read_back};
 use super::load::Loader;
+use super::rejects;
 use super::retry::{Backoff, Fault};
-use super::rows::Rows;
 use super::store::PostgresStore;
-use crate::error::{Error, Result};
-use crate::position::{Counters, Outcome, SliceKey, tally};
-use crate::record::Offset;
-use crate::sink::{Flush, SinkContext, SinkId, Writer, WriterContext};
+use super::work::{self, TableWork, Work};
+use crate::error::{Error, Kind, Result};
+use crate::position::{Counters, SliceKey};
+use crate::record::{At, Offset, Policy, Reject};
+use crate::sink::{Flush, Writer, WriterContext};
 
 /// What stands before the sentence of a fault that leaves a COMMIT's outcome open.
 const UNKNOWN: &str = "the outcome of the last commit is unknown, the next run reads it";
+
+/// After a refusal, for how many flushes others are expected.
+const CAREFUL: u32 = 32;
 
 /// A worker's writer: blocks its thread while it writes.
 pub(super) struct PostgresWriter {
@@ -40,23 +43,15 @@ struct Hand {
     ghost: Option<Backend>,
     /// Where the slices stand, as stored.
     known: HashMap<SliceKey, (i64, Offset)>,
+    /// For how many flushes more refusals are to be expected.
+    careful: u32,
+    /// Whether constraints that wait for COMMIT are known to fail there.
+    constraints: bool,
 }
 
 struct Connected {
     session: Session,
     loader: Loader,
-}
-
-/// A flush in the form in which it is written, as often as need be.
-struct Work {
-    tables: Vec<TableWork>,
-    moves: Vec<Move>,
-}
-
-struct TableWork {
-    sink: SinkId,
-    prepared: Arc<Prepared>,
-    batch: Batch,
 }
 
 impl PostgresWriter {
@@ -74,6 +69,8 @@ impl PostgresWriter {
             connected: None,
             ghost: None,
             known,
+            careful: 0,
+            constraints: false,
         };
         Ok(PostgresWriter { runtime: runtime()?, hand })
     }
@@ -84,64 +81,11 @@ impl Hand {
     fn work(&self, flush: Flush) -> Result<Work> {
         let mut work = Work { tables: Vec::new(), moves: Vec::new() };
         for part in flush.sinks {
-            let sink = self.sink(part.sink)?;
-            let prepared = Arc::clone(&sink.shape).downcast::<Prepared>().map_err(|_| {
-                Error::internal(format!("sink `{}` has the shape of another store", sink.name))
-            })?;
-            let chunks = part
-                .chunks
-                .into_iter()
-                .map(|chunk| match chunk.payload.downcast::<Rows>() {
-                    Ok(rows) => Ok(*rows),
-                    Err(_) => Err(Error::internal(format!(
-                        "sink `{}` was handed another sink's rows",
-                        sink.name
-                    ))),
-                })
-                .collect::<Result<Vec<Rows>>>()?;
-            let mut batch = if prepared.table.key.is_empty() {
-                batch::append(chunks)
-            } else {
-                batch::collapse(&prepared.table, &chunks)
-            };
-            let mut outcomes = std::mem::take(&mut batch.outcomes);
-            outcomes.extend(part.rejects.iter().map(|reject| (reject.at, Outcome::Rejected)));
-            let read = part.spans.values().map(|span| (span.lane, span.records));
-            if let Some((at, _)) =
-                outcomes.iter().find(|(at, _)| !part.spans.contains_key(&at.lane()))
-            {
-                return Err(Error::internal(format!(
-                    "sink `{}`: no span covers the row of {}[{}]@{}",
-                    sink.name,
-                    self.context.source_name(at.source),
-                    at.partition,
-                    at.offset
-                )));
-            }
-            let counters = tally(read, &mut outcomes, sink.fan_out);
-            for moved in self.context.moves(sink, &part.spans, &counters) {
-                let known = self.known.get(&moved.key);
-                if let Some((_, position)) = known
-                    && *position != moved.from
-                {
-                    return Err(Error::internal(format!(
-                        "slice {} stands at {position}, the flush covers [{}, {})",
-                        moved.key, moved.from, moved.upto
-                    )));
-                }
-                work.moves.push(Move { seq: known.map(|(seq, _)| *seq), moved });
-            }
-            work.tables.push(TableWork { sink: part.sink, prepared, batch });
+            let table = TableWork::new(&self.context, part)?;
+            work.moves.extend(table.moves(&self.context, |key| self.known.get(key).copied())?);
+            work.tables.push(table);
         }
         Ok(work)
-    }
-
-    fn sink(&self, id: SinkId) -> Result<&SinkContext> {
-        self.context
-            .sinks
-            .iter()
-            .find(|sink| sink.id == id)
-            .ok_or_else(|| Error::internal(format!("no sink has the number {}", id.0)))
     }
 
     /// Connects if need be, and ends the process that a lost connection left behind.
@@ -163,28 +107,95 @@ impl Hand {
     }
 
     /// One attempt. `sent` tells whether it came as far as to send COMMIT.
-    async fn attempt(&mut self, work: &Work, sent: &mut bool) -> Result<(), Fault> {
+    async fn attempt(&mut self, work: &mut Work, sent: &mut bool) -> Result<(), Fault> {
         self.connect().await?;
         let Some(Connected { session, loader }) = &mut self.connected else {
             return Err(Error::internal("a session was just opened").into());
         };
-        let generation = self.context.generation;
-        session
-            .batch(&format!(
-                "begin isolation level read committed; select pg_advisory_xact_lock_shared({})",
-                self.keys.write
-            ))
-            .await?;
-        for table in &work.tables {
-            let loaded = loader.load(session, table.sink, &table.prepared, &table.batch).await;
-            if let Err(fault) = loaded {
-                return Err(refused(table, fault));
+        let begin = format!(
+            "begin isolation level read committed; select pg_advisory_xact_lock_shared({})",
+            self.keys.write
+        );
+        // Constraints that wait for COMMIT would fail there, and name no row.
+        let constraints =
+            self.constraints || work.tables.iter().any(|table| table.live.newest().1.deferrable);
+        let mut careful = self.careful > 0;
+        if !careful {
+            session.batch(&begin).await?;
+            match whole(session, loader, &mut work.tables, constraints).await {
+                Ok(done) => careful = !done,
+                Err(fault) if fault.is_refusal() => careful = true,
+                Err(fault) => return Err(fault),
+            }
+            if careful {
+                session.batch("rollback").await?;
+                loader.rolled_back();
             }
         }
+        if careful {
+            session.batch(&begin).await?;
+            if constraints {
+                session.batch("set constraints all immediate").await?;
+            }
+            let address = &self.store.address;
+            Careful { session, loader, address }.write(&mut work.tables).await?;
+            self.stopped(work)?;
+        }
+        self.finish(work, sent).await
+    }
+
+    /// The error of a row that the server refused, where its source's policy is to stop.
+    fn stopped(&self, work: &Work) -> Result<(), Fault> {
+        let refused = work.tables.iter().flat_map(|table| {
+            let at = |row: &RowId| table.rows.at(*row);
+            table.refused.iter().map(move |(row, refusal)| (table, at(row), refusal))
+        });
+        let stops = |at: &At| self.context.source(at.source).policy == Policy::Stop;
+        let first = refused.filter(|(_, at, _)| stops(at)).min_by_key(|(_, at, _)| *at);
+        let Some((table, at, refusal)) = first else { return Ok(()) };
+        let prepared = table.live.newest().1;
+        let column = refusal.column.as_ref().map(|column| format!(", column `{column}`"));
+        let code = refusal.sqlstate.as_ref().map(|code| format!(" [SQLSTATE {code}]"));
+        Err(Fault::Final(Error::new(
+            Kind::Refused,
+            format!(
+                "table `{}.{}` refuses `{}[{}]@{}`{}: {}{}; the position stays before it: correct the \
+                 dataflow or the table, or choose the policy `reject`",
+                prepared.table.schema,
+                prepared.table.name,
+                self.context.source_name(at.source),
+                at.partition,
+                at.offset,
+                column.unwrap_or_default(),
+                refusal.reason,
+                code.unwrap_or_default(),
+            ),
+        )))
+    }
+
+    /// Counts, sets refused records aside, moves the slices, commits.
+    async fn finish(&mut self, work: &mut Work, sent: &mut bool) -> Result<(), Fault> {
+        let Some(Connected { session, loader }) = &mut self.connected else {
+            return Err(Error::internal("a session was just opened").into());
+        };
+        let generation = self.context.generation;
+        let counts = work.count(&self.context)?;
+        for (sink, source, count) in &counts {
+            if count.rejected == 0 {
+                continue;
+            }
+            let table = work.tables.iter().find(|table| table.sink == *sink);
+            let last = table.and_then(|table| table.all_rejects().pop());
+            let source = (*source, self.context.source(*source));
+            let sink = work::sink(&self.context, *sink)?;
+            self.context.guard.ask(sink, source, *count, last.as_ref())?;
+        }
+        set_aside(session, loader, &self.store.schema, &self.context, &work.tables).await?;
         self.ledger.open(session, generation, &work.moves).await?;
         let moved = self.ledger.advance(session, loader, generation, &work.moves).await?;
         if moved != work.moves.len() {
             session.batch("rollback").await?;
+            loader.rolled_back();
             let verdict = self.verdict(work, false).await?;
             return Err(self.decided(verdict));
         }
@@ -197,9 +208,15 @@ impl Hand {
         let commit = self.ledger.commit_sql(&work.moves);
         let patience = Patience::of(self.store.time_limit);
         let answers = patience.within(session.client.simple_query(&commit)).await?;
+        loader.committed();
         let stored = read_back(&answers);
         match Verdict::of(&work.moves, &stored, generation, None) {
-            Verdict::Done => Ok(()),
+            Verdict::Done => {
+                for (sink, source, count) in counts {
+                    self.context.guard.tell(sink, source, count);
+                }
+                Ok(())
+            }
             Verdict::Undone => Err(Fault::RolledBack),
             other => Err(self.decided(other)),
         }
@@ -254,7 +271,7 @@ impl Hand {
     }
 
     /// Writes `work`, as often as it takes to know that it is stored.
-    async fn persist(&mut self, work: &Work) -> Result<()> {
+    async fn persist(&mut self, work: &mut Work) -> Result<()> {
         let started = Instant::now();
         let mut backoff = Backoff::default();
         // Why the outcome of a COMMIT is unknown, while it is.
@@ -279,6 +296,12 @@ impl Hand {
                 Some(cause) => match self.resolve(work).await {
                     Ok(Verdict::Done) => break,
                     Ok(Verdict::Undone) if cause.is_retryable() => continue,
+                    // A constraint that waited for COMMIT: next time it is checked before.
+                    Ok(Verdict::Undone) if cause.is_refusal() && !self.constraints => {
+                        self.constraints = true;
+                        self.careful = CAREFUL;
+                        continue;
+                    }
                     Ok(Verdict::Undone) => return Err(self.failed(cause)),
                     Ok(other) => return Err(self.failed(self.decided(other))),
                     Err(fault) => {
@@ -337,12 +360,14 @@ impl Writer for PostgresWriter {
         if hand.context.abort.is_raised() {
             return Err(hand.failed(Fault::Aborted));
         }
-        let work = hand.work(flush)?;
+        let mut work = hand.work(flush)?;
         let mut counters = Counters::default();
         if work.moves.is_empty() {
             return Ok(counters);
         }
-        self.runtime.block_on(hand.persist(&work))?;
+        self.runtime.block_on(hand.persist(&mut work))?;
+        let refused = work.tables.iter().any(|table| !table.refused.is_empty());
+        hand.careful = if refused { CAREFUL } else { hand.careful.saturating_sub(1) };
         for step in work.moves {
             let seq = step.next_seq();
             counters += step.moved.counters;
@@ -360,12 +385,56 @@ impl Drop for PostgresWriter {
     }
 }
 
-/// What the server refused in a table: a fault that stays gets the table's name and ends the run.
-/// Finding the row at fault, and rejecting it alone (C7), is to come: the flush is still at hand here.
-fn refused(work: &TableWork, fault: Fault) -> Fault {
-    if fault.is_retryable() || !matches!(fault, Fault::Server(_)) {
-        return fault;
+/// Writes all tables without looking at their rows; `false` where that cannot be done.
+async fn whole(
+    session: &Session,
+    loader: &mut Loader,
+    tables: &mut [TableWork],
+    constraints: bool,
+) -> Result<bool, Fault> {
+    for table in tables {
+        table.refused.clear();
+        if table.units.is_none() {
+            let all: Vec<RowId> = (0..table.rows.len()).collect();
+            table.units = Some(ranked(session, loader, table, &all).await.map_err(|r| r.fault)?);
+        }
+        let Some(batch) = table.whole() else { return Ok(false) };
+        loader.load(session, table.sink, &table.live, &batch).await.map_err(|r| r.fault)?;
     }
-    let table = &work.prepared.table;
-    Fault::Final(fault.during(format!("write to table `{}.{}`", table.schema, table.name)))
+    if constraints {
+        session.batch("set constraints all immediate").await?;
+    }
+    Ok(true)
+}
+
+/// Stores the refused records of sources whose policy asks for it.
+async fn set_aside(
+    session: &Session,
+    loader: &mut Loader,
+    schema: &str,
+    context: &WriterContext,
+    tables: &[TableWork],
+) -> Result<(), Fault> {
+    for table in tables {
+        let sink = work::sink(context, table.sink)?;
+        let mut rejects = table.all_rejects();
+        rejects.retain(|reject| context.source(reject.at.source).policy == Policy::Reject);
+        if rejects.is_empty() {
+            continue;
+        }
+        let place = |reject: &Reject| (reject.at.lane(), reject.at.offset);
+        let mut wanted = rejects.iter().map(|reject| (place(reject), None)).collect();
+        table.origins.iter().for_each(|origins| origins.find(&mut wanted));
+        let refused: Vec<_> = rejects
+            .iter()
+            .map(|reject| rejects::Refused {
+                sink: &sink.name,
+                topic: context.source_name(reject.at.source),
+                reject,
+                origin: wanted.get(&place(reject)).cloned().flatten(),
+            })
+            .collect();
+        rejects::store(session, loader, schema, &context.pipeline, &refused).await?;
+    }
+    Ok(())
 }

@@ -75,6 +75,12 @@ impl RowEncoder {
         RowEncoder { table, cells, columns, rows: Rows::default(), last_layout: 0, pending }
     }
 
+    /// The rows are of the table's shape with this number.
+    pub(crate) fn versioned(mut self, version: usize) -> Self {
+        self.rows.version = version;
+        self
+    }
+
     fn put<T: Serialize>(&mut self, at: At, row: &T) -> Result<(), Fault> {
         let start = self.rows.bytes.len();
         // The number of fields, set when it is known.
@@ -217,6 +223,7 @@ impl<T: Serialize> Encoder<T> for RowEncoder {
         // The next chunk is most likely about as large: an eighth more than the last.
         let room = |len: usize| len + len / 8;
         let next = Rows {
+            version: self.rows.version,
             layouts: Vec::new(),
             entries: Vec::with_capacity(room(self.rows.entries.len())),
             bytes: Vec::with_capacity(room(self.rows.bytes.len())),

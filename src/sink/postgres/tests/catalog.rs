@@ -1,6 +1,7 @@
 //! What the catalog says, and what is refused before the run.
 
 use super::super::catalog::Prepared;
+use super::super::shape::LiveTable;
 use super::super::testing::Place;
 use super::rig::{sink, target};
 use crate::error::Kind;
@@ -18,7 +19,10 @@ fn prepared(
     place.execute(ddl);
     let target = target(&narrow(sink(&place, "t")), fields);
     match target.store.prepare(&[&target]) {
-        Ok(mut shapes) => Ok(shapes.remove(0).downcast().expect("ours")),
+        Ok(mut shapes) => {
+            let live: std::sync::Arc<LiveTable> = shapes.remove(0).downcast().expect("ours");
+            Ok(live.newest().1)
+        }
         Err(error) => {
             assert_eq!(error.kind(), Kind::Config, "{error}");
             Err(error.to_string().replace(&place.tables, "S"))

@@ -5,7 +5,7 @@ use std::slice::from_ref;
 use super::super::testing::Row;
 use super::rig::{Rig, sink};
 use crate::error::Kind;
-use crate::record::{Offset, Refusal, Reject};
+use crate::record::{Offset, Policy, Refusal, Reject};
 
 #[test]
 fn appended_rows_and_their_position_move_together() {
@@ -83,6 +83,7 @@ fn two_tables_share_one_transaction() {
     let ddl = "create table @.t (k bigint, v text, n integer);
                create table @.u (k bigint primary key, v text check (v <> 'bad'), n integer)";
     let mut rig = Rig::new("two", ddl, |p| vec![sink(p, "t"), sink(p, "u").key("k")]);
+    rig.policy = Policy::Stop;
     let mut writer = rig.begin();
     let good = Row::put(1, Some("good"), None);
     let flush = rig.flush(&[&[from_ref(&good)], &[from_ref(&good)]]);
@@ -90,9 +91,9 @@ fn two_tables_share_one_transaction() {
     assert_eq!(rig.slices(), ["1/1 1 1 0 1", "1/1 1 1 0 1"]);
     let flush = rig.flush(&[&[&[good]], &[&[Row::put(2, Some("bad"), None)]]]);
     let error = writer.write(flush).expect_err("the second table refuses");
-    assert_eq!(error.kind(), Kind::Sink);
+    assert_eq!(error.kind(), Kind::Refused);
     let sentence = error.to_string();
-    for part in [".u`", "u_v_check", "23514"] {
+    for part in [".u` refuses `orders[0]@1`", "u_v_check", "23514"] {
         assert!(sentence.contains(part), "{sentence}");
     }
     assert_eq!(rig.rows(), ["(1,good,)"]);

@@ -7,6 +7,7 @@ mod lock;
 mod model;
 mod outcome;
 mod proxy;
+mod refusals;
 mod rig;
 mod schema;
 mod tls;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::testing::Row;
 use super::proxy::{Cut, Proxy};
 use super::rig::{PIPELINE, Rig, eventually, sink, target};
+use crate::record::Policy;
 use crate::sink::Writer;
 
 fn put(k: i64) -> Row {
@@ -144,6 +145,7 @@ fn a_constraint_that_fails_at_commit_is_named() {
         .replace("references @.t (n)", "references @.p (id)");
     let ddl = format!("create table @.p (id integer primary key); {ddl}");
     let mut rig = Rig::new("deferred", &ddl, |p| vec![sink(p, "t").key("k")]);
+    rig.policy = Policy::Stop;
     let mut writer = rig.begin();
     let error = rig.write(&mut *writer, &[Row::put(1, None, Some(1))]).expect_err("no such parent");
     for part in ["parent", "23503"] {

@@ -22,6 +22,7 @@ pub(super) struct Rig {
     pub targets: Vec<Target>,
     pub shapes: Vec<Shape>,
     pub abort: Abort,
+    pub policy: Policy,
     next: BTreeMap<(usize, i32), i64>,
 }
 
@@ -57,7 +58,15 @@ impl Rig {
         let targets: Vec<Target> = sinks(&place).iter().map(|sink| target(sink, None)).collect();
         let store = Arc::clone(&targets[0].store);
         let shapes = store.prepare(&targets.iter().collect::<Vec<_>>()).expect("prepare");
-        Rig { place, store, targets, shapes, abort: Abort::default(), next: BTreeMap::new() }
+        Rig {
+            place,
+            store,
+            targets,
+            shapes,
+            abort: Abort::default(),
+            policy: Policy::Reject,
+            next: BTreeMap::new(),
+        }
     }
 
     /// One keyed table `t`.
@@ -93,7 +102,7 @@ impl Rig {
             generation,
             sources: vec![SourceContext {
                 name: "orders".into(),
-                policy: Policy::Reject,
+                policy: self.policy,
                 limit: RejectLimit::default(),
             }],
             guard: Arc::default(),

@@ -1,0 +1,156 @@
+//! What the server refuses costs itself and nothing else.
+
+use super::super::testing::Row;
+use super::rig::{Rig, sink};
+use crate::error::Kind;
+
+const CHECKED: &str = "create table @.t (k bigint, v text, n integer check (n >= 0))";
+
+fn rejects(rig: &mut Rig) -> Vec<String> {
+    rig.place.lines("select \"offset\", \"column\", sqlstate from #.rejects order by id")
+}
+
+#[test]
+fn each_row_that_the_server_refuses_is_set_aside_alone() {
+    let mut rig = Rig::new("refuse", CHECKED, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    let bad = |k| [0, 7, 8, 4999, 9999].contains(&k);
+    let rows: Vec<Row> =
+        (0..10_000).map(|k| Row::put(k, Some("x"), Some(if bad(k) { -1 } else { 1 }))).collect();
+    rig.write(&mut *writer, &rows).expect("the good ones are written");
+    assert_eq!(rig.place.lines("select count(*), sum(n) from @.t"), ["(9995,9995)"]);
+    assert_eq!(rig.slices(), ["10000/1 10000 9995 0 9995"]);
+    assert_eq!(
+        rejects(&mut rig),
+        ["(0,,23514)", "(7,,23514)", "(8,,23514)", "(4999,,23514)", "(9999,,23514)"]
+    );
+    // And once more, with refusals expected.
+    rig.write(&mut *writer, &rows).expect("the good ones are written");
+    assert_eq!(rig.place.lines("select count(*) from @.t"), ["(19990)"]);
+    assert_eq!(rejects(&mut rig).len(), 10);
+}
+
+#[test]
+fn a_flush_in_which_all_rows_are_bad_moves_the_position() {
+    let mut rig = Rig::new("all_bad", CHECKED, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    let rows: Vec<Row> = (0..5).map(|k| Row::put(k, None, Some(-1))).collect();
+    rig.write(&mut *writer, &rows).expect("nothing but rejects");
+    assert_eq!(rig.slices(), ["5/1 5 0 0 0"]);
+    assert_eq!(rejects(&mut rig).len(), 5);
+}
+
+#[test]
+fn a_refused_survivor_gives_way_to_its_predecessor() {
+    let ddl = "create table @.t (k bigint primary key, v text, n integer default 7 check (n >= 0))";
+    let mut rig = Rig::new("survivor", ddl, |p| vec![sink(p, "t").key("k")]);
+    let mut writer = rig.begin();
+    rig.write(
+        &mut *writer,
+        &[
+            Row::put(1, Some("first"), Some(1)),
+            Row::put(1, Some("second"), Some(2)),
+            Row::put(1, Some("bad"), Some(-1)),
+            Row::put(2, Some("bad"), Some(-1)),
+            Row::put(2, Some("good"), Some(3)),
+            Row::put(3, Some("good"), Some(4)),
+            Row::delete(3),
+            Row::put(3, Some("bad"), Some(-4)),
+        ],
+    )
+    .expect("write");
+    assert_eq!(rig.rows(), ["(1,second,2)", "(2,good,3)"]);
+    // The bad row of key 2 was superseded before anyone asked the server: collapsed.
+    assert_eq!(rejects(&mut rig), ["(2,,23514)", "(7,,23514)"]);
+    assert_eq!(rig.slices(), ["8/1 8 3 3 3"]);
+}
+
+#[test]
+fn rows_refused_for_their_neighbours_are_tried_again_after_them() {
+    // The children's table is written first; the parent comes with the second.
+    let ddl = "create table @.p (k bigint primary key, v text, n integer check (n >= 0));
+               create table @.t (k bigint primary key references @.p, v text unique, n integer)";
+    let mut rig = Rig::new("parents", ddl, |p| vec![sink(p, "t").key("k"), sink(p, "p").key("k")]);
+    let mut writer = rig.begin();
+    let children = [Row::put(1, Some("a"), None), Row::put(2, Some("b"), None)];
+    let parents = [Row::put(1, None, Some(0)), Row::put(2, None, Some(-1))];
+    let flush = rig.flush(&[&[&children], &[&parents]]);
+    writer.write(flush).expect("write");
+    assert_eq!(rig.rows(), ["(1,a,)"]);
+    assert_eq!(rig.place.lines("select k from @.p"), ["(1)"]);
+    let mut stored = rejects(&mut rig);
+    stored.sort();
+    assert_eq!(stored, ["(1,,23503)", "(1,,23514)"]);
+
+    // A unique value that moves from key 1 to key 3.
+    let flush = rig.flush(&[
+        &[&[Row::put(3, Some("a"), None), Row::put(1, Some("c"), None)]],
+        &[&[Row::put(3, None, Some(1))]],
+    ]);
+    writer.write(flush).expect("write");
+    assert_eq!(rig.rows(), ["(1,c,)", "(3,a,)"]);
+}
+
+#[test]
+fn constraints_that_wait_for_commit_name_their_rows() {
+    let ddl = "create table @.p (k bigint primary key);
+               insert into @.p values (1), (2), (3);
+               create table @.t (k bigint references @.p deferrable initially deferred, v text,
+                                 n integer unique deferrable initially deferred)";
+    let mut rig = Rig::new("deferred", ddl, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    let put = |k, n| Row::put(k, None, Some(n));
+    rig.write(&mut *writer, &[put(1, 1), put(9, 2), put(2, 1), put(3, 2), put(8, 8)])
+        .expect("write");
+    assert_eq!(rig.rows(), ["(1,,1)", "(3,,2)"]);
+    assert_eq!(rejects(&mut rig), ["(1,,23503)", "(2,,23505)", "(4,,23503)"]);
+}
+
+#[test]
+fn a_table_that_refuses_everything_ends_the_run() {
+    let mut rig = Rig::keyed("broken");
+    let mut writer = rig.begin();
+    rig.write(&mut *writer, &[Row::put(1, None, None)]).expect("write");
+    rig.place.execute("alter table @.t drop constraint t_pkey");
+    let error = rig.write(&mut *writer, &[Row::put(2, None, None)]).expect_err("no arbiter");
+    assert!(matches!(error.kind(), Kind::Sink | Kind::Config), "{error}");
+    assert!(error.to_string().contains("unique index"), "{error}");
+    assert!(rejects(&mut rig).is_empty());
+}
+
+#[test]
+fn what_a_trigger_raises_is_the_rows_fault_under_any_code() {
+    let ddl = "create table @.t (k bigint, v text, n integer);
+               create function @.no() returns trigger language plpgsql as $$ begin
+                 if new.n = 1 then raise exception 'no ones' using errcode = '42501'; end if;
+                 if new.n = 2 then return null; end if;
+                 return new; end $$;
+               create trigger no before insert on @.t for each row execute function @.no()";
+    let mut rig = Rig::new("trigger", ddl, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    rig.write(&mut *writer, &[Row::put(1, None, Some(1))]).expect("write");
+    rig.write(&mut *writer, &[Row::put(2, None, Some(2)), Row::put(3, None, Some(3))])
+        .expect("write");
+    assert_eq!(rig.rows(), ["(3,,3)"]);
+    assert_eq!(rejects(&mut rig), ["(0,,42501)"]);
+    // A row that a trigger drops was written, as far as anyone can tell.
+    assert_eq!(rig.slices(), ["3/2 3 2 0 2"]);
+}
+
+#[test]
+fn columns_may_widen_come_and_go_while_rows_are_under_way() {
+    let mut rig =
+        Rig::new("shape", "create table @.t (k bigint, v text, n integer)", |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    rig.write(&mut *writer, &[Row::put(1, Some("a"), Some(1))]).expect("write");
+    rig.place.execute("alter table @.t alter n type bigint, add w text default 'w'");
+    // Encoded for the old shape: four bytes for `n`.
+    rig.write(&mut *writer, &[Row::put(2, Some("b"), Some(2))]).expect("write");
+    assert_eq!(rig.rows(), ["(1,a,1,w)", "(2,b,2,w)"]);
+    assert!(rejects(&mut rig).is_empty());
+    rig.place.execute("alter table @.t drop column v");
+    let rows = [Row::put(3, Some("c"), Some(3)), Row::put(4, None, Some(4)).without_v()];
+    rig.write(&mut *writer, &rows).expect("write");
+    assert_eq!(rig.place.lines("select k from @.t order by k"), ["(1)", "(2)", "(4)"]);
+    assert_eq!(rejects(&mut rig), ["(2,v,42703)"]);
+}
