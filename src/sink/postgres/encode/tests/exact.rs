@@ -543,7 +543,7 @@ fn a_tombstones_key_goes_by_the_type_of_its_column() {
     let check = |column: Column, keys: &[(&str, Option<&str>)]| {
         for (key, refused) in keys {
             let mut encoder = encoder(table(vec![column.clone()], &[0]));
-            let gone = encoder.encode(at(0), Change::<()>::Delete(Some(key.as_bytes().into())));
+            let gone = encoder.encode(at(0), &Change::<()>::Delete(Some(key.as_bytes().into())));
             let state = gone.err().and_then(|refusal| refusal.sqlstate);
             assert_eq!(state.as_deref(), *refused, "{key:?} as {column:?}");
         }
@@ -584,7 +584,7 @@ fn a_tombstones_key_goes_by_the_type_of_its_column() {
     // Every digit stays.
     let mut encoder = encoder(table(vec![wide], &[0]));
     for key in ["123456789012345678901234", "{\"k\": 1, \"k\": 123456789012345678901234 }"] {
-        encoder.encode(at(0), Change::<()>::Delete(Some(key.as_bytes().into()))).unwrap();
+        encoder.encode(at(0), &Change::<()>::Delete(Some(key.as_bytes().into()))).unwrap();
     }
     let keys = taken(&mut encoder).keys;
     assert_eq!(keys[..keys.len() / 2], keys[keys.len() / 2..]);
