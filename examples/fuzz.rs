@@ -139,6 +139,7 @@ fn compare(input: &[u8]) -> Result<bool, String> {
         let tamed = format!("{{{}}}", fields.collect::<Vec<_>>().join(","));
         return match serde_json::from_str::<Value>(&tamed) {
             Ok(_) => Ok(true),
+            Err(error) if error.to_string().starts_with("recursion limit") => Ok(true),
             Err(error) => Err(format!("accepted, where serde_json says {error}")),
         };
     };

@@ -204,6 +204,7 @@ fn run_has_timelys_flags_and_ours() {
         "-X ",
         "--name",
         "--param",
+        "--params",
         "--brokers",
         "--linger",
         "--max-rows",
@@ -345,7 +346,10 @@ fn a_dataflow_runs_to_the_end_and_its_positions_can_be_moved() {
 #[test]
 fn a_parameter_that_no_dataflow_asks_for_is_one_sentence_and_ends_with_3() {
     let sentence = run(&["check", "orders", "--param", "tabel=elsewhere"]).sentence(3);
-    assert_eq!(sentence, "the dataflow has no parameter `tabel`; it asks for `table`, `topic`");
+    assert_eq!(
+        sentence,
+        "the dataflow has no parameter `tabel` (did you mean `table`?); it asks for `table`, `topic`"
+    );
 }
 
 #[test]

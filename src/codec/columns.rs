@@ -1,6 +1,5 @@
 //! Records to rows by a mapping that is given at run time: which column takes what of the record.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -389,9 +388,9 @@ impl<'a> Found<'a> {
 }
 
 #[cold]
-fn refuse_extra(name: &Cow<'_, str>) -> Refusal {
+fn refuse_extra(name: &str) -> Refusal {
     let reason = format!("no column takes the field `{name}`");
-    Refusal::new("decode", reason).column(name.clone()).sqlstate("42703")
+    Refusal::new("decode", reason).column(name).sqlstate("42703")
 }
 
 #[cold]

@@ -11,9 +11,11 @@ use timely::progress::operate::FrontierInterest;
 
 use super::Streams;
 use super::context::Site;
+use super::input::wake;
+use super::second_look::{Held, SecondLook};
 use crate::epoch::Epoch;
 use crate::origins::Read;
-use crate::record::{Refusal, Reject};
+use crate::record::{At, Change, Refusal, Reject, Row};
 use crate::sink::{Encoder, Part, Sink, SinkId};
 use crate::unwind;
 
@@ -42,9 +44,16 @@ pub(crate) fn encode<'s, T: 'static>(
     let (parts, part_stream) = builder.new_output::<Vec<Part>>();
     let mut parts = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(parts);
     let mut encoder = sink.encoder(&this.shape);
+    let address = builder.operator_info().address;
+    let wake = wake(site.scope.worker().sync_activator_for(address.to_vec()));
+    let watch = live.stores[store].store.watch(&this.shape);
+    let mut refused = SecondLook::new(watch, wake, live.abort.clone());
     builder.build(move |capabilities| {
         drop(capabilities);
         move |_frontiers| {
+            if live.abort.is_raised() {
+                return; // with what it holds: a fault closes no epoch
+            }
             let door = &live.sinks[usize::from(id.0)].door;
             let mut parts = parts.activate();
             // In the order of arrival, which grouping by stamp would not keep. A chunk holds one epoch.
@@ -57,20 +66,26 @@ pub(crate) fn encode<'s, T: 'static>(
                     if live.abort.is_raised() {
                         return;
                     }
-                    let at = row.at;
+                    let Row { at, change } = row;
                     if !door.admits(&at) {
                         continue;
                     }
-                    // What a row is made of is a user's code too.
-                    let encoded = unwind::catch(|| encoder.encode(at, &row.change))
-                        .unwrap_or_else(|reason| Err(Refusal::new("encode", reason)));
-                    if let Err(refusal) = encoded {
-                        let reject = Reject { at, refusal };
-                        let Some(reject) = live.refuse_for(Some(id), reject) else { return };
-                        parts.session(&capability).give(Part::Reject(id, reject));
-                    } else if encoder.buffered() >= CHUNK {
-                        parts.session(&capability).give_iterator(taken(&mut *encoder, id));
+                    let Err(refusal) = encoded(&mut *encoder, at, &change) else {
+                        if encoder.buffered() >= CHUNK {
+                            parts.session(&capability).give_iterator(taken(&mut *encoder, id));
+                        }
+                        continue;
+                    };
+                    if refused.may_help(&refusal)
+                        && let Some(capability) = capability.retain_least(0)
+                    {
+                        refused.hold(Held { capability, at, change, refusal });
+                        continue;
                     }
+                    let Some(reject) = live.refuse_for(Some(id), Reject { at, refusal }) else {
+                        return;
+                    };
+                    parts.session(&capability).give(Part::Reject(id, reject));
                 }
                 last = Some(capability);
             });
@@ -90,9 +105,32 @@ pub(crate) fn encode<'s, T: 'static>(
                 });
                 parts.session(&capability).give_iterator(read);
             });
+            let looked = match refused.turn() {
+                Ok(looked) => looked,
+                Err(error) => return live.abort.raise(error),
+            };
+            let changed = !looked.is_empty() && encoder.renew();
+            for Held { capability, at, change, refusal } in looked {
+                let again =
+                    if changed { encoded(&mut *encoder, at, &change) } else { Err(refusal) };
+                match again {
+                    Ok(()) => parts.session(&capability).give_iterator(taken(&mut *encoder, id)),
+                    Err(refusal) => {
+                        let reject = live.refuse_for(Some(id), Reject { at, refusal });
+                        let Some(reject) = reject else { return };
+                        parts.session(&capability).give(Part::Reject(id, reject));
+                    }
+                }
+            }
         }
     });
     site.parts.borrow_mut().entry(store).or_default().push(part_stream);
+}
+
+/// Encodes a row. What it is made of is a user's code too.
+fn encoded<T>(encoder: &mut dyn Encoder<T>, at: At, change: &Change<T>) -> Result<(), Refusal> {
+    unwind::catch(|| encoder.encode(at, change))
+        .unwrap_or_else(|reason| Err(Refusal::new("encode", reason)))
 }
 
 /// What was encoded since the last time, as a part.

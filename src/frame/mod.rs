@@ -14,6 +14,7 @@ mod each;
 mod encode;
 mod input;
 mod partition;
+mod second_look;
 
 pub(crate) use builder::{Builder, member};
 pub(crate) use commit::commit;

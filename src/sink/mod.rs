@@ -105,6 +105,12 @@ pub trait Encoder<T> {
 
     /// Takes what was encoded since the last call, if anything.
     fn take(&mut self) -> Option<Chunk>;
+
+    /// Encodes from now on for the newest shape that anyone of this process knows; whether that is
+    /// another one than before. Called when everything encoded was taken.
+    fn renew(&mut self) -> bool {
+        false
+    }
 }
 
 /// Encoded rows of one sink; what is in it only its writer understands.
@@ -236,6 +242,13 @@ pub trait Writer: Send {
     fn write(&mut self, flush: Flush) -> Result<Counters>;
 }
 
+/// Looks at what a sink's rows are written to, while the run lasts.
+pub trait Watch: Send {
+    /// Reads the shape again, and tells the sink's encoders where it has changed. Tries as long as a
+    /// writer would, unless `abort` is raised.
+    fn look(&mut self, abort: &crate::run::Abort) -> Result<()>;
+}
+
 /// Held while a run lives; dropping it lets a standby take over.
 pub trait Lock: Send {
     /// Whether it is still held; called every few seconds. Tries to take it again where the
@@ -296,6 +309,13 @@ pub trait Store: Send + Sync {
         pipeline: &str,
         changes: &[(SliceKey, Option<crate::record::Offset>)],
     ) -> Result<()>;
+
+    /// Looks whether the shape of a sink has changed; `None` where shapes never do. Does no I/O before
+    /// its first look.
+    fn watch(&self, shape: &Shape) -> Option<Box<dyn Watch>> {
+        let _ = shape;
+        None
+    }
 
     /// A writer for one worker. Does no I/O before its first `write`.
     fn writer(&self, context: WriterContext) -> Result<Box<dyn Writer>>;

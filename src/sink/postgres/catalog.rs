@@ -15,7 +15,7 @@ use super::target::Spec;
 use crate::error::Error;
 
 /// A target that was found to be fit: the shape of its sink.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Prepared {
     /// The table.
     pub table: Arc<Table>,
@@ -451,14 +451,11 @@ async fn check_unique(
     key: &[u16],
     details: &[Detail],
 ) -> Result<(), Fault> {
-    match relation.kind.as_str() {
-        "f" => {
-            return Err(Error::config(format!(
-                "table `{name}` is a foreign table, which cannot have a key: append to it instead"
-            ))
-            .into());
-        }
-        _ => {}
+    if relation.kind == "f" {
+        return Err(Error::config(format!(
+            "table `{name}` is a foreign table, which cannot have a key: append to it instead"
+        ))
+        .into());
     }
     let sql = "select i.indkey::int2[], i.indnkeyatts, c.relname::text, i.indisvalid,
                       i.indimmediate, i.indpred is not null, i.indexprs is not null

@@ -35,9 +35,15 @@ impl<T: Serialize> Encoder<T> for TableEncoder {
 
     fn take(&mut self) -> Option<Chunk> {
         let chunk = Encoder::<T>::take(&mut self.rows);
-        if self.live.version() != self.version {
+        Encoder::<T>::renew(self);
+        chunk
+    }
+
+    fn renew(&mut self) -> bool {
+        let changed = self.live.version() != self.version;
+        if changed {
             *self = TableEncoder::new(Arc::clone(&self.live));
         }
-        chunk
+        changed
     }
 }

@@ -1,5 +1,7 @@
 //! Names and values as they stand in SQL: the one place where they are quoted.
 
+use std::fmt;
+
 use crate::error::{Error, Result};
 
 /// `name` as a quoted identifier.
@@ -27,6 +29,16 @@ pub(super) struct TableName {
     pub schema: Option<String>,
     /// The table.
     pub name: String,
+}
+
+impl fmt::Display for TableName {
+    /// As people write it, unquoted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
 }
 
 impl TableName {

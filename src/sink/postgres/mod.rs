@@ -41,6 +41,7 @@ mod testing;
 mod tests;
 mod tls;
 mod unit;
+mod watch;
 mod work;
 mod writer;
 

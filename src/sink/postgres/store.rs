@@ -16,11 +16,14 @@ use super::retry::Fault;
 use super::schema;
 use super::shape::LiveTable;
 use super::target::Spec;
+use super::watch::TableWatch;
 use super::writer::PostgresWriter;
 use crate::error::{Error, Kind, Result};
 use crate::position::{Slice, SliceKey};
 use crate::record::Offset;
-use crate::sink::{Column, Generation, Lock, Shape, Standby, Store, Target, Writer, WriterContext};
+use crate::sink::{
+    Column, Generation, Lock, Shape, Standby, Store, Target, Watch, Writer, WriterContext,
+};
 
 /// How long `begin` waits for the transactions of the run before, and then for their ends.
 const OLD_TRANSACTIONS: Duration = Duration::from_secs(30);
@@ -203,6 +206,11 @@ impl Store for PostgresStore {
             }
             session.batch("commit").await
         })
+    }
+
+    fn watch(&self, shape: &Shape) -> Option<Box<dyn Watch>> {
+        let live = Arc::clone(shape).downcast::<LiveTable>().ok()?;
+        Some(Box::new(TableWatch::new(self.clone(), live)))
     }
 
     fn writer(&self, context: WriterContext) -> Result<Box<dyn Writer>> {

@@ -13,7 +13,7 @@ use serde::ser::{Impossible, SerializeSeq, SerializeTuple, Serializer};
 use super::exact::{self, Form, Take};
 use super::fault::{Fault, sqlstate};
 use super::raw::{self, Raw};
-use super::{field, float};
+use super::{field, float, nested};
 
 /// Writes the JSON array `text` as a field.
 pub(super) fn put_raw(text: &str, json: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -93,8 +93,9 @@ impl SerializeSeq for Array<'_> {
         if let Some(done) = exact::find(value, Element { out: self.out, json }) {
             return done;
         }
-        let text = serde_json::to_string(value).map_err(serde::ser::Error::custom)?;
-        raw_element(&text, true, self.out)
+        let mut text = Vec::new();
+        nested::write(value, &mut text)?;
+        raw_element(super::text::utf8(&text)?, true, self.out)
     }
 
     fn end(self) -> Result<(), Fault> {

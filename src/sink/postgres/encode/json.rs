@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use super::fault::{Fault, sqlstate};
 use super::kind::{Cell, Kind};
 use super::value::Value;
-use super::{exact, field, raw};
+use super::{exact, field, nested, raw};
 
 /// The version byte in front of a `jsonb` text.
 const JSONB_VERSION: u8 = 1;
@@ -26,13 +26,14 @@ pub(super) fn put<T: Serialize + ?Sized>(
         out.push(JSONB_VERSION);
     }
     let text = out.len();
-    serde_json::to_writer(&mut *out, value).map_err(serde::ser::Error::custom)?;
+    nested::write(value, out)?;
     if &out[text..] == b"null" {
         out.truncate(start);
         return super::value::null(cell, out);
     }
-    if cell.kind == Kind::Jsonb && holds_nul(&out[text..]) {
-        return Err(Fault::new(sqlstate::UNTRANSLATABLE, "a text holds the character NUL"));
+    if cell.kind == Kind::Jsonb && out[text..].contains(&b'\\') {
+        // It may hold values that were not printed here.
+        raw::check_escapes(std::str::from_utf8(&out[text..]).expect("JSON prints as UTF-8"))?;
     }
     field::close(start, out)
 }
@@ -58,16 +59,4 @@ pub(super) fn put_text(cell: Cell, text: &str, out: &mut Vec<u8>) -> Result<(), 
     }
     serde_json::from_str::<IgnoredAny>(text).map_err(|_| Fault::syntax(text, cell.kind.name()))?;
     put_raw(cell, text, out)
-}
-/// Whether a JSON text has the escape of NUL, which `jsonb` refuses and `json` keeps.
-fn holds_nul(text: &[u8]) -> bool {
-    let mut rest = text;
-    while let Some(escape) = rest.iter().position(|b| *b == b'\\') {
-        if rest[escape + 1..].starts_with(b"u0000") {
-            return true;
-        }
-        // What a backslash escapes is not itself the begin of an escape.
-        rest = &rest[escape + 2..];
-    }
-    false
 }

@@ -17,6 +17,7 @@ mod int;
 mod json;
 mod kind;
 mod moment;
+mod nested;
 mod numeric;
 mod raw;
 mod row;

@@ -1,7 +1,9 @@
 //! What rows become, without a server; `server` compares values with what a server makes of them.
 
+mod exact;
 mod rows;
 mod server;
+mod times;
 
 use std::sync::Arc;
 

@@ -156,6 +156,7 @@ impl Take for Value<'_> {
                 let cell = Cell { unit: Some(Unit::Milliseconds), ..self.cell };
                 temporal::put_integer(cell, i128::from(millis), self.out)
             }
+            Kind::Json | Kind::Jsonb => json::put_raw(self.cell, &millis.to_string(), self.out),
             _ => self.serialize_i64(millis),
         }
     }

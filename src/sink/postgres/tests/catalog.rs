@@ -135,6 +135,7 @@ fn keys_whose_equality_is_not_that_of_bytes_are_left_to_the_server() {
         ("@.grade", false),
         ("@.whole", false),
         ("text collate @.ci", true),
+        ("public.citext", true),
         ("numeric", true),
         ("double precision", true),
         ("char(3)", true),
@@ -319,7 +320,7 @@ fn units_and_zones_are_for_columns_of_time() {
         assert!(sentence.contains(part), "{sentence}");
     }
     let nowhere = Postgres::table("t").url("postgres://localhost/d").zone("t", "Europe/Atlantis");
-    let error = Sink::<()>::target(&nowhere).err().expect("no such zone");
+    let error = Sink::<()>::target(&nowhere).expect_err("no such zone");
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.to_string().contains("`Europe/Atlantis` is no time zone"), "{error}");
 }

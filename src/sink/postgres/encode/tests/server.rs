@@ -12,21 +12,28 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 
 /// A table with one column of a type, and a function that reads a text as that type.
-struct Server {
-    client: Client,
-    column: Column,
+pub(super) struct Server {
+    pub client: Client,
+    pub column: Column,
     /// Whether a text may be refused here that the server takes.
-    strict: bool,
+    pub strict: bool,
 }
 
 impl Server {
-    fn of(type_name: &str) -> Server {
+    pub fn of(type_name: &str) -> Server {
+        Server::with("", type_name)
+    }
+
+    /// The same, after some SQL.
+    pub fn with(prelude: &str, type_name: &str) -> Server {
         let url = std::env::var("DATABASE_URL")
             .expect("DATABASE_URL must name a PostgreSQL server; `scripts/test` starts one");
         let mut client = Client::connect(&url, NoTls).expect("the server of DATABASE_URL answers");
         let setup = format!(
             "set timezone = 'UTC'; set datestyle = 'ISO, MDY'; set client_min_messages = 'warning';
+             {prelude};
              create temp table ours (i bigint, v {type_name});
+             create temp table staged (i bigint, v text);
              create function pg_temp.read(t text) returns text language plpgsql as $$
                  declare v {type_name};
                  begin
@@ -39,31 +46,47 @@ impl Server {
         client.batch_execute(&setup).unwrap();
         let row = client
             .query_one(
-                "select atttypid, atttypmod, format_type(atttypid, atttypmod) from pg_attribute
-                 where attrelid = 'pg_temp.ours'::regclass and attname = 'v'",
+                "select case when r.prosrc in ('textrecv', 'enum_recv') then 25::oid
+                             else coalesce(b.oid, t.oid) end,
+                        a.atttypmod, format_type(a.atttypid, a.atttypmod),
+                        format('%I.%I', n.nspname, coalesce(b.typname, t.typname)),
+                        case when coalesce(b.typcategory, t.typcategory) = 'A'
+                             then coalesce(b.typelem, t.typelem) end
+                   from pg_attribute a join pg_type t on t.oid = a.atttypid
+                   left join pg_type b on b.oid = t.typbasetype
+                   join pg_namespace n on n.oid = coalesce(b.typnamespace, t.typnamespace)
+                   join pg_proc r on r.oid = coalesce(b.typreceive, t.typreceive)
+                  where a.attrelid = 'pg_temp.ours'::regclass and a.attname = 'v'",
                 &[],
             )
             .unwrap();
-        let column =
-            Column { type_name: row.get(2), typmod: row.get(1), ..column("v", row.get(0)) };
+        let oid = row.get(0);
+        let text = (!super::super::is_binary(oid)).then(|| row.get(3));
+        let column = Column {
+            type_name: row.get(2),
+            typmod: row.get(1),
+            text,
+            element: row.get(4),
+            ..column("v", oid)
+        };
         Server { client, column, strict: false }
     }
 
     /// Allows refusals of what the server takes.
-    fn strictly(mut self) -> Self {
+    pub fn strictly(mut self) -> Self {
         self.strict = true;
         self
     }
 
     /// What the server makes of `texts`.
-    fn reads(&mut self, texts: &[String]) -> Vec<String> {
+    pub fn reads(&mut self, texts: &[String]) -> Vec<String> {
         let query =
             "select pg_temp.read(t) from unnest($1::text[]) with ordinality u(t, i) order by i";
         self.client.query(query, &[&texts]).unwrap().iter().map(|row| row.get(0)).collect()
     }
 
     /// What arrives of `values` by way of the encoder.
-    fn takes<V: Serialize>(&mut self, values: &[V]) -> Vec<String> {
+    pub fn takes<V: Serialize>(&mut self, values: &[V]) -> Vec<String> {
         #[derive(Serialize)]
         struct Row<'a, V> {
             i: i64,
@@ -77,22 +100,55 @@ impl Server {
                 Err(refusal) => format!("refused with {}", refusal.sqlstate.unwrap_or_default()),
             });
         }
-        let bytes = taken(&mut encoder).bytes;
-        let mut copy = self.client.copy_in("copy ours from stdin (format binary)").unwrap();
-        copy.write_all(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0").unwrap();
-        copy.write_all(&bytes).unwrap();
-        copy.write_all(&[0xff; 2]).unwrap();
-        copy.finish().expect("the server takes what is encoded here");
+        let rows = taken(&mut encoder);
+        // What the server judges (labels of enums, what is cast) is copied one by one if it fails.
+        if self.copy(&rows.bytes).is_err() {
+            let mut start = 0;
+            for entry in &rows.entries {
+                let tuple = &rows.bytes[start..entry.row_end];
+                start = entry.row_end;
+                let index = i64::from_be_bytes(tuple[6..14].try_into().unwrap());
+                if let Err(code) = self.copy(tuple) {
+                    results[index as usize] = format!("refused with {code}");
+                }
+            }
+        }
         for row in self.client.query("select i, v::text from ours", &[]).unwrap() {
-            results[row.get::<_, i64>(0) as usize] = row.get(1);
+            let text: Option<String> = row.get(1);
+            results[row.get::<_, i64>(0) as usize] = text.unwrap_or_else(|| "NULL".to_owned());
         }
         self.client.batch_execute("truncate ours").unwrap();
         results
     }
 
+    /// Copies tuples, by way of a staging table where they hold a text that is cast.
+    fn copy(&mut self, tuples: &[u8]) -> Result<(), String> {
+        let mut transaction = self.client.transaction().unwrap();
+        let place = if self.column.text.is_some() { "staged" } else { "ours" };
+        let mut copied = (|| {
+            let mut copy =
+                transaction.copy_in(&format!("copy {place} from stdin (format binary)"))?;
+            copy.write_all(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0").unwrap();
+            copy.write_all(tuples).unwrap();
+            copy.write_all(&[0xff; 2]).unwrap();
+            copy.finish().map(drop)
+        })();
+        if let (Ok(()), Some(text)) = (&copied, &self.column.text) {
+            let cast = format!("insert into ours select i, v::{text} from staged; truncate staged");
+            copied = transaction.batch_execute(&cast);
+        }
+        match copied {
+            Ok(()) => {
+                transaction.commit().unwrap();
+                Ok(())
+            }
+            Err(error) => Err(error.code().expect("the server says why").code().to_owned()),
+        }
+    }
+
     /// Asserts that `values` arrive as the server reads their `texts`.
     #[track_caller]
-    fn agrees_on<V: Serialize + Debug>(&mut self, values: &[V], texts: &[String]) {
+    pub fn agrees_on<V: Serialize + Debug>(&mut self, values: &[V], texts: &[String]) {
         let (ours, theirs) = (self.takes(values), self.reads(texts));
         for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
             if self.strict && ours.starts_with("refused") && !theirs.starts_with("refused") {
@@ -104,14 +160,14 @@ impl Server {
     }
 
     #[track_caller]
-    fn agrees(&mut self, texts: &[&str]) {
+    pub fn agrees(&mut self, texts: &[&str]) {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
         self.agrees_on(&texts, &texts);
     }
 
     /// Compares random texts, some hundreds a query.
     #[track_caller]
-    fn agrees_on_all(&mut self, texts: impl Strategy<Value = String>) {
+    pub fn agrees_on_all(&mut self, texts: impl Strategy<Value = String>) {
         let config = Config { cases: 8, failure_persistence: None, ..Config::default() };
         let server = std::cell::RefCell::new(self);
         let mut runner = TestRunner::new(config);
