@@ -24,4 +24,4 @@ pub use engine::{Dataflow, Engine};
 pub use epoch::{Clock, Epoch};
 pub use error::{Error, Kind, Result};
 pub use frame::DataFrame;
-pub use pipeline::{Options, Pipeline, Prepared, Summary};
+pub use pipeline::{Kept, Options, Pipeline, Prepared, Replayed, Summary};

@@ -17,6 +17,8 @@ pub enum Read {
     Span(Span),
     /// What its records held.
     Origins(Arc<Origins>),
+    /// A record that was set aside is read once more.
+    Again(Lane, Offset),
 }
 
 /// What one record held.

@@ -1,5 +1,9 @@
 //! A dataflow with a name and options: what runs.
 
+mod replay;
+
+pub use replay::{Kept, Replayed};
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -321,6 +325,7 @@ impl Pipeline {
             stop: options.stop.clone(),
             stats: Arc::new(Stats::default()),
             guard: Arc::default(),
+            replay: None,
         }
     }
 

@@ -353,16 +353,22 @@ fn a_parameter_that_no_dataflow_asks_for_is_one_sentence_and_ends_with_3() {
 }
 
 #[test]
-fn a_row_that_does_not_fit_is_refused_with_its_table_and_column() {
-    let place = Place::new(
+fn a_row_that_does_not_fit_is_set_aside_with_its_column_and_what_its_record_held() {
+    let mut place = Place::new(
         "unfit",
         "order_id bigint primary key, customer varchar(1), status text, amount bigint,
          currency text, created_at timestamptz",
     );
     place.produce(0..3);
-    let sentence = end(place.command("run", &["--until-end"])).sentence(8);
-    let expected = format!(" for `{}.t`, column `customer`: ", place.name);
-    assert!(sentence.starts_with("encode ") && sentence.contains(&expected), "{sentence}");
+    let out = end(place.command("run", &["--until-end"])).well();
+    let line = last_line(&out);
+    assert_eq!((figure(line, "rejected"), figure(line, "written")), (2, 0), "{line}");
+    let sql = "select count(*), min(\"column\"), min(stage), bool_and(payload is not null)
+                 from tidegate.rejects where pipeline = $1";
+    let row = place.client.query_one(sql, &[&place.name]).expect("rejects");
+    let (count, column, stage, held): (i64, String, String, bool) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
+    assert_eq!((count, &*column, &*stage, held), (2, "customer", "encode", true));
 }
 
 #[test]

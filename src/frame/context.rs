@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,9 +15,10 @@ use super::durable::Durable;
 use crate::epoch::{Clock, Epoch};
 use crate::error::{Error, Kind};
 use crate::launch::Launch;
+use crate::origins::Origin;
 use crate::plan::Node;
 use crate::position::Door;
-use crate::record::{Policy, Reject, RejectLimit, SourceId};
+use crate::record::{Offset, Partition, Policy, Reject, RejectLimit, SourceId};
 use crate::run::{Abort, Stats, Stop};
 use crate::sink::{Generation, Guard, Pace, Part, Shape, SinkId, Store};
 use crate::source::Settings;
@@ -75,9 +76,17 @@ pub(crate) struct Live {
     pub stop: Stop,
     pub stats: Arc<Stats>,
     pub guard: Arc<Guard>,
+    /// In a replay, the records of each source.
+    pub replay: Option<Mutex<Vec<Vec<(Partition, Offset, Origin)>>>>,
 }
 
 impl Live {
+    /// In a replay, the records of `source`; they are handed out once.
+    pub(crate) fn replayed(&self, source: SourceId) -> Option<Vec<(Partition, Offset, Origin)>> {
+        let mut replay = self.replay.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        replay.get_mut(usize::from(source.0)).map(std::mem::take)
+    }
+
     /// What becomes of a refused record: `Some` to pass on and count; `None` where its source's policy
     /// is to stop, after raising that.
     pub(crate) fn refuse(&self, reject: Reject) -> Option<Reject> {

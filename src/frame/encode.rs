@@ -15,7 +15,7 @@ use super::input::wake;
 use super::second_look::{Held, SecondLook};
 use crate::epoch::Epoch;
 use crate::origins::Read;
-use crate::record::{At, Change, Refusal, Reject, Row};
+use crate::record::{At, Change, Lane, Refusal, Reject, Row};
 use crate::sink::{Encoder, Part, Sink, SinkId};
 use crate::unwind;
 
@@ -102,6 +102,11 @@ pub(crate) fn encode<'s, T: 'static>(
                 let read = read.drain(..).filter_map(|read| match read {
                     Read::Span(span) => door.clip(span).map(|span| Part::Span(id, span)),
                     Read::Origins(origins) => Some(Part::Origins(id, origins)),
+                    Read::Again(lane, offset) => {
+                        let Lane { source, partition } = lane;
+                        let at = At { source, partition, offset, ordinal: 0 };
+                        door.admits(&at).then_some(Part::Again(id, lane, offset))
+                    }
                 });
                 parts.session(&capability).give_iterator(read);
             });

@@ -17,7 +17,7 @@ use crate::epoch::Epoch;
 use crate::error::Result;
 use crate::origins::{Origins, Read};
 use crate::position::{Slice, cuts, durable};
-use crate::record::{Reject, Row, SourceId};
+use crate::record::{Reject, Row, SourceId, Span};
 use crate::source::{Assignment, Batch, Ordered, Poll, Progress, Source, Wake};
 
 /// Records a poll may take, and so a container: large enough that the costs per container vanish, small
@@ -72,7 +72,12 @@ pub(crate) fn input<'s, S: Source>(
         wake,
     };
     let starts = assignment.owned().collect();
-    let reader = source.reader(&live.settings, assignment)?;
+    let replayed = live.replayed(id);
+    let is_replay = replayed.is_some();
+    let reader = match replayed {
+        Some(records) => source.replayer(id, records)?,
+        None => source.reader(&live.settings, assignment)?,
+    };
     let account = Account::new(reader, starts, scope.activator_for(address));
     site.pending.borrow_mut().push(Rc::clone(&account) as Rc<dyn Durable>);
 
@@ -115,7 +120,11 @@ pub(crate) fn input<'s, S: Source>(
                     control.beat();
                     let mut spans = spans.activate();
                     let mut session = spans.session(&held.spans);
-                    session.give_iterator(batch.spans.drain(..).map(Read::Span));
+                    let read = |span: Span| match is_replay {
+                        true => Read::Again(span.lane, span.from),
+                        false => Read::Span(span),
+                    };
+                    session.give_iterator(batch.spans.drain(..).map(read));
                     if !batch.origins.is_empty() {
                         let next = Origins::like(&batch.origins);
                         let origins = std::mem::replace(&mut batch.origins, next);

@@ -1,6 +1,6 @@
 //! A door: where a sink drops what its slices have applied already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::record::{At, Lane, Offset, Span};
 
@@ -10,16 +10,26 @@ use crate::record::{At, Lane, Offset, Span};
 #[derive(Clone, Debug, Default)]
 pub struct Door {
     applied: BTreeMap<Lane, Offset>,
+    /// In a replay, all that is let in.
+    only: Option<BTreeSet<(Lane, Offset)>>,
 }
 
 impl Door {
     /// A door that stands at these positions; it is open for partitions that are not named.
     pub fn new(applied: BTreeMap<Lane, Offset>) -> Self {
-        Door { applied }
+        Door { applied, only: None }
+    }
+
+    /// A door that lets in these records, and nothing else.
+    pub fn only(records: BTreeSet<(Lane, Offset)>) -> Self {
+        Door { applied: BTreeMap::new(), only: Some(records) }
     }
 
     /// Whether a row at these coordinates is new.
     pub fn admits(&self, at: &At) -> bool {
+        if let Some(only) = &self.only {
+            return only.contains(&(at.lane(), at.offset));
+        }
         self.applied.get(&at.lane()).is_none_or(|applied| at.offset >= *applied)
     }
 

@@ -25,14 +25,24 @@ pub struct Counters {
     pub rows: u64,
 }
 
+impl Counters {
+    /// Takes back one record that was counted as rejected before: what becomes of it now is counted in
+    /// its place. May pass below zero, since it is added to what was counted then.
+    pub(crate) fn take_back_rejected(&mut self) {
+        self.consumed = self.consumed.wrapping_sub(1);
+        self.rejected = self.rejected.wrapping_sub(1);
+    }
+}
+
 impl AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
-        self.consumed += other.consumed;
-        self.filtered += other.filtered;
-        self.written += other.written;
-        self.rejected += other.rejected;
-        self.collapsed += other.collapsed;
-        self.rows += other.rows;
+        let add = |sum: &mut u64, count: u64| *sum = sum.wrapping_add(count);
+        add(&mut self.consumed, other.consumed);
+        add(&mut self.filtered, other.filtered);
+        add(&mut self.written, other.written);
+        add(&mut self.rejected, other.rejected);
+        add(&mut self.collapsed, other.collapsed);
+        add(&mut self.rows, other.rows);
     }
 }
 

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use super::{Chunk, Flush, SinkFlush, SinkId, Writer};
 use crate::epoch::Epoch;
 use crate::origins::Origins;
-use crate::record::{Reject, Span};
+use crate::record::{Lane, Offset, Reject, Span};
 use crate::run::{Abort, Stats};
 use crate::source::Wake;
 
@@ -50,6 +50,8 @@ pub(crate) enum Part {
     Reject(SinkId, Reject),
     /// What records held.
     Origins(SinkId, Arc<Origins>),
+    /// A record that was set aside, read once more.
+    Again(SinkId, Lane, Offset),
 }
 
 /// All of one epoch; no more will come.
@@ -172,6 +174,10 @@ impl Pending {
                     self.sink(sink).rejects.push(reject);
                 }
                 Part::Origins(sink, origins) => self.sink(sink).origins.push(origins),
+                Part::Again(sink, lane, offset) => {
+                    self.rows += 1;
+                    self.sink(sink).again.push((lane, offset));
+                }
                 Part::Span(sink, span) => {
                     let joined = self.sink(sink).spans.entry(span.lane).or_insert(Span {
                         upto: span.from,
@@ -193,6 +199,7 @@ impl Pending {
             spans: BTreeMap::new(),
             rejects: Vec::new(),
             origins: Vec::new(),
+            again: Vec::new(),
         })
     }
 

@@ -34,7 +34,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::origins::Origins;
 use crate::position::{Counters, Moved, Slice, SliceKey};
-use crate::record::{At, Change, Lane, Policy, Refusal, Reject, RejectLimit, SourceId, Span};
+use crate::record::{
+    At, Change, Lane, Offset, Policy, Refusal, Reject, RejectLimit, SourceId, Span,
+};
 
 /// Which run of a pipeline: each start takes the next. A writer of an earlier one is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -143,6 +145,9 @@ pub struct SinkFlush {
     pub rejects: Vec<Reject>,
     /// What the records held, of sources whose refused records are set aside.
     pub origins: Vec<Arc<Origins>>,
+    /// In a replay, the records that were set aside and are read once more: what becomes of them takes
+    /// the place of what became of them then, and moves no position.
+    pub again: Vec<(Lane, Offset)>,
 }
 
 /// What one transaction stores.

@@ -7,8 +7,10 @@
 //! threads of its own and wakes the worker through [`Wake`]. Bounded inputs end by an explicit
 //! [`Poll::End`]; anything else that stops a reader is an error and ends the run.
 
+mod decode;
 pub mod kafka;
 mod memory;
+mod replay;
 
 pub use memory::{Memory, Script, Step};
 
@@ -18,8 +20,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::origins::Origins;
+use crate::error::{Error, Result};
+use crate::origins::{Origin, Origins};
 use crate::record::{Lane, Offset, Partition, Policy, Reject, RejectLimit, Row, SourceId, Span};
 
 /// Wakes the worker that a reader or writer works for. Cheap to clone; may be called from any thread.
@@ -98,6 +100,16 @@ pub trait Source: 'static {
         settings: &Settings,
         assignment: Assignment,
     ) -> Result<Box<dyn Reader<Self::Value>>>;
+
+    /// A reader of kept `records` instead of its own, for a replay; `id` is the source's number.
+    fn replayer(
+        &self,
+        id: SourceId,
+        records: Vec<(Partition, Offset, Origin)>,
+    ) -> Result<Box<dyn Reader<Self::Value>>> {
+        let _ = (id, records);
+        Err(Error::config(format!("records of `{}` cannot be replayed", self.name())))
+    }
 }
 
 /// What is known of a source before the run. All calls do I/O under a time limit.

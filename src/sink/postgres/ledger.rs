@@ -120,9 +120,9 @@ fn split<'a>(
     columns
 }
 
-/// Counters as the server keeps them.
+/// Counters as the server keeps them. What a replay takes back wraps around, and comes out negative.
 fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+    count.cast_signed()
 }
 
 /// Counters as arrays, in the order of the columns, in step.

@@ -98,6 +98,30 @@ pub(super) async fn store(
     Ok(())
 }
 
+/// Takes away those of these records, within the open transaction: they are replayed.
+pub(super) async fn take_away(
+    session: &Session,
+    schema: &str,
+    pipeline: &str,
+    sink: &str,
+    records: &[(&str, i32, i64)],
+) -> Result<(), Fault> {
+    let topics: Vec<&str> = records.iter().map(|(topic, ..)| *topic).collect();
+    let partitions: Vec<i32> = records.iter().map(|(_, partition, _)| *partition).collect();
+    let offsets: Vec<i64> = records.iter().map(|(.., offset)| *offset).collect();
+    let sql = format!(
+        "delete from {}.rejects
+          where pipeline = $1 and sink = $2 and (topic, partition, \"offset\") in
+                (select * from unnest($3::text[], $4::int4[], $5::int8[]))",
+        quote(schema)
+    );
+    let client = &session.client;
+    session
+        .within(client.execute(&sql, &[&pipeline, &sink, &topics, &partitions, &offsets]))
+        .await?;
+    Ok(())
+}
+
 /// A sentence may quote what the server does not store.
 fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")

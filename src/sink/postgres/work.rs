@@ -1,6 +1,6 @@
 //! A flush in the form in which it is written, as often as need be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::arrived::{Arrived, RowId, Units};
@@ -11,7 +11,7 @@ use super::rows::Rows;
 use super::shape::LiveTable;
 use crate::error::{Error, Result};
 use crate::origins::Origins;
-use crate::position::{Counters, Outcome, tally};
+use crate::position::{Counters, Moved, Outcome, tally};
 use crate::record::{At, Lane, Offset, Refusal, Reject, SourceId, Span};
 use crate::sink::{Count, SinkContext, SinkFlush, SinkId, WriterContext};
 
@@ -35,6 +35,8 @@ pub(super) struct TableWork {
     pub rejects: Vec<Reject>,
     pub origins: Vec<Arc<Origins>>,
     spans: BTreeMap<Lane, Span>,
+    /// In a replay, what is read once more.
+    pub again: Vec<(Lane, Offset)>,
 }
 
 impl TableWork {
@@ -72,6 +74,7 @@ impl TableWork {
             rejects: part.rejects,
             origins: part.origins,
             spans: part.spans,
+            again: part.again,
         };
         work.covered(context, sink)?;
         Ok(work)
@@ -81,7 +84,8 @@ impl TableWork {
     fn covered(&self, context: &WriterContext, sink: &SinkContext) -> Result<()> {
         let rows = (0..self.rows.len()).map(|row| self.rows.at(row));
         let mut all = rows.chain(self.rejects.iter().map(|reject| reject.at));
-        match all.find(|at| !self.spans.contains_key(&at.lane())) {
+        let again = |lane: Lane| self.again.iter().any(|(known, _)| *known == lane);
+        match all.find(|at| !self.spans.contains_key(&at.lane()) && !again(at.lane())) {
             None => Ok(()),
             Some(at) => Err(Error::internal(format!(
                 "sink `{}`: no span covers the row of {}[{}]@{}",
@@ -113,7 +117,18 @@ impl TableWork {
             }
             Ok(Move { seq: known.map(|(seq, _)| seq), moved })
         });
-        moves.collect()
+        // A replay moves nothing, and counts anew.
+        let lanes: BTreeSet<Lane> = self.again.iter().map(|(lane, _)| *lane).collect();
+        let stand = lanes.into_iter().map(|lane| {
+            let key = context.slice_key(sink, lane);
+            let Some((seq, position)) = known(&key) else {
+                return Err(Error::internal(format!("slice {key} is replayed, and not stored")));
+            };
+            let counters = Counters::default();
+            let moved = Moved { key, from: position, upto: position, counters };
+            Ok(Move { seq: Some(seq), moved })
+        });
+        moves.chain(stand).collect()
     }
 
     /// The changes that `units` make; `None` where they cannot be made at once.
@@ -169,7 +184,14 @@ impl TableWork {
     /// What is to be added to the counters of each slice.
     pub fn counters(&self, sink: &SinkContext) -> BTreeMap<Lane, Counters> {
         let read = self.spans.values().map(|span| (span.lane, span.records));
-        tally(read, &mut self.outcomes(), sink.fan_out)
+        let again = self.again.iter().map(|(lane, _)| (*lane, 1));
+        let mut counters = tally(read.chain(again), &mut self.outcomes(), sink.fan_out);
+        for (lane, _) in &self.again {
+            if let Some(counters) = counters.get_mut(lane) {
+                counters.take_back_rejected();
+            }
+        }
+        counters
     }
 }
 
@@ -182,8 +204,8 @@ impl Work {
             for (lane, counters) in table.counters(sink) {
                 let key = context.slice_key(sink, lane);
                 let count = counts.entry((sink.id, lane.source)).or_default();
-                count.consumed += counters.consumed;
-                count.rejected += counters.rejected;
+                count.consumed = count.consumed.wrapping_add(counters.consumed);
+                count.rejected = count.rejected.wrapping_add(counters.rejected);
                 if let Some(step) = self.moves.iter_mut().find(|step| step.moved.key == key) {
                     step.moved.counters = counters;
                 }

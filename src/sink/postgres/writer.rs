@@ -17,7 +17,7 @@ use super::store::PostgresStore;
 use super::work::{self, TableWork, Work};
 use crate::error::{Error, Kind, Result};
 use crate::position::{Counters, SliceKey};
-use crate::record::{At, Offset, Policy, Reject};
+use crate::record::{At, Lane, Offset, Policy, Reject};
 use crate::sink::{Flush, Writer, WriterContext};
 
 /// What stands before the sentence of a fault that leaves a COMMIT's outcome open.
@@ -181,8 +181,8 @@ impl Hand {
         let generation = self.context.generation;
         let counts = work.count(&self.context)?;
         for (sink, source, count) in &counts {
-            if count.rejected == 0 {
-                continue;
+            if count.rejected.cast_signed() <= 0 {
+                continue; // in a replay fewer than before
             }
             let table = work.tables.iter().find(|table| table.sink == *sink);
             let last = table.and_then(|table| table.all_rejects().pop());
@@ -417,6 +417,13 @@ async fn set_aside(
 ) -> Result<(), Fault> {
     for table in tables {
         let sink = work::sink(context, table.sink)?;
+        if !table.again.is_empty() {
+            let place = |(lane, offset): &(Lane, Offset)| {
+                (context.source_name(lane.source), lane.partition.0, offset.0)
+            };
+            let again: Vec<_> = table.again.iter().map(place).collect();
+            rejects::take_away(session, schema, &context.pipeline, &sink.name, &again).await?;
+        }
         let mut rejects = table.all_rejects();
         rejects.retain(|reject| context.source(reject.at.source).policy == Policy::Reject);
         if rejects.is_empty() {

@@ -24,7 +24,9 @@ use self::reader::TopicReader;
 use super::{Assignment, Catalog, Reader, Settings, Source, Start};
 use crate::codec::Codec;
 use crate::error::Result;
-use crate::record::{Policy, RejectLimit};
+use crate::origins::Origin;
+use crate::record::{Offset, Partition, Policy, RejectLimit, SourceId};
+use crate::source::replay::Replayer;
 
 /// A Kafka topic as a source.
 ///
@@ -194,5 +196,13 @@ impl<C: Codec> Source for Kafka<C> {
             self.policy,
             every,
         )))
+    }
+
+    fn replayer(
+        &self,
+        id: SourceId,
+        records: Vec<(Partition, Offset, Origin)>,
+    ) -> Result<Box<dyn Reader<C::Value>>> {
+        Ok(Box::new(Replayer::new(self.topic.clone(), id, self.codec.clone(), records)))
     }
 }

@@ -15,11 +15,11 @@ use super::cover::Cover;
 use super::discovery::{Discovery, Found};
 use super::faults;
 use super::ffi::{Client, Message};
-use crate::codec::{Codec, Decoded};
+use crate::codec::Codec;
 use crate::error::{Error, Result};
-use crate::record::{At, Change, Offset, Partition, Policy, Record, Refusal, Reject, Row};
+use crate::record::{Offset, Partition, Policy, Record};
+use crate::source::decode::decode;
 use crate::source::{Assignment, Batch, Poll, Reader, Standing};
-use crate::unwind;
 
 /// How many messages are taken from the queue at a time: few enough to stay in the cache.
 const CHUNK: usize = 256;
@@ -251,7 +251,6 @@ impl<C: Codec> TopicReader<C> {
         let (key, value) = (message.key(), message.value());
         batch.bytes += key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len) + RECORD;
         let (partition, offset) = (Partition(partition), Offset(offset));
-        let at = At { source: self.assignment.source, partition, offset, ordinal: 0 };
         let record = Record {
             topic: &self.connection.topic,
             partition,
@@ -261,19 +260,8 @@ impl<C: Codec> TopicReader<C> {
             value,
             headers: &message.headers(),
         };
-        let codec = &mut self.codec;
-        let decoded = unwind::catch(|| codec.decode(&record))
-            .unwrap_or_else(|reason| Err(Refusal::new("decode", reason)));
-        match decoded {
-            Ok(Decoded::Value(value)) => batch.rows.push(Row { at, change: Change::Put(value) }),
-            Ok(Decoded::Tombstone) => {
-                batch.rows.push(Row { at, change: Change::Delete(key.map(Box::from)) });
-            }
-            Err(refusal) => batch.rejects.push(Reject { at, refusal }),
-        }
-        if self.keeps_origins {
-            batch.origins.push(self.assignment.source, &record);
-        }
+        let source = self.assignment.source;
+        decode(&mut self.codec, source, &record, self.keeps_origins, batch);
     }
 
     /// Takes the end of a partition, as it is now: what lies between the last record and here holds

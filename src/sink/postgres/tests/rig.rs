@@ -137,6 +137,7 @@ impl Rig {
             }
             flush.sinks.push(SinkFlush {
                 origins: Vec::new(),
+                again: Vec::new(),
                 sink: SinkId(index as u16),
                 chunks: made,
                 spans,
