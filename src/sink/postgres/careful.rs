@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::address::Address;
 use super::arrived::{RowId, Units};
 use super::batch::Tuples;
-use super::catalog;
+use super::catalog::{self, Look};
 use super::connect::Session;
 use super::isolate::{Bisection, Trial};
 use super::load::{Loader, Mark, Refused};
@@ -273,7 +273,8 @@ impl Careful<'_> {
         if std::mem::replace(&mut found.renewed, true) {
             return Ok(false);
         }
-        let prepared = catalog::read(self.session, self.address, &table.live.spec).await?;
+        let prepared =
+            catalog::read(self.session, self.address, &table.live.spec, Look::Again).await?;
         Ok(table.live.publish(prepared))
     }
 

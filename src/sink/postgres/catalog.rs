@@ -27,12 +27,22 @@ pub(super) struct Prepared {
     pub deferrable: bool,
 }
 
+/// When a target is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Before the run: every field has its column.
+    First,
+    /// While it lasts: a field whose column is gone refuses the records that carry it, not the run.
+    Again,
+}
+
 /// Reads the target's shape and checks it against `spec`. All that is wrong about columns is said in
 /// one sentence.
 pub(super) async fn read(
     session: &Session,
     address: &Address,
     spec: &Spec,
+    look: Look,
 ) -> Result<Prepared, Fault> {
     let relation = relation(session, address, &spec.table).await?;
     let mut details = columns(session, relation.oid).await?;
@@ -40,7 +50,7 @@ pub(super) async fn read(
     let judges_null = judges_null(session, &relation).await?;
     declare(&name, &mut details, spec)?;
     let columns: Vec<Column> = details.iter().map(|detail| detail.column.clone()).collect();
-    let key = check_columns(session, &relation, &name, &columns, judges_null, spec).await?;
+    let key = check_columns(session, &relation, &name, &columns, judges_null, spec, look).await?;
     for (index, detail) in (0_u16..).zip(&details) {
         let named = spec.fields.as_ref().is_none_or(|fields| fields.contains(&detail.column.name));
         if (named && spec.fields.is_some()) || key.contains(&index) {
@@ -301,6 +311,7 @@ async fn check_columns(
     columns: &[Column],
     judges_null: bool,
     spec: &Spec,
+    look: Look,
 ) -> Result<Vec<u16>, Fault> {
     let index = |name: &str| columns.iter().position(|column| column.name == name);
     let key: Vec<Option<usize>> = spec.key.iter().map(|name| index(name)).collect();
@@ -313,7 +324,8 @@ async fn check_columns(
         // The field that says "delete" need not be stored.
         let marker = spec.delete_when.as_ref().map(|(field, _)| field);
         let absent = fields.iter().filter(|name| index(name).is_none() && Some(*name) != marker);
-        missing.extend(absent.filter(|_| !spec.ignore_extra).map(String::as_str));
+        let may_lack = spec.ignore_extra || look == Look::Again;
+        missing.extend(absent.filter(|_| !may_lack).map(String::as_str));
         let needed =
             columns.iter().filter(|column| judges_null && column.not_null && !column.has_default);
         unnamed.extend(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 
 use super::address::Address;
-use super::catalog;
+use super::catalog::{self, Look};
 use super::connect::{Patience, Session, application_name, runtime};
 use super::keys::LockKeys;
 use super::ledger::Ledger;
@@ -97,7 +97,7 @@ impl Store for PostgresStore {
             schema::ensure(&session, &self.address, &self.schema).await?;
             let mut shapes = Vec::new();
             for spec in &specs {
-                let prepared = catalog::read(&session, &self.address, spec).await?;
+                let prepared = catalog::read(&session, &self.address, spec, Look::First).await?;
                 shapes.push(Arc::new(LiveTable::new(Arc::clone(spec), prepared)) as Shape);
             }
             Ok(shapes)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use super::catalog;
+use super::catalog::{self, Look};
 use super::connect::{Patience, Session, runtime};
 use super::retry::{Backoff, Fault};
 use super::shape::LiveTable;
@@ -37,7 +37,7 @@ impl TableWatch {
                 (runtime, session)
             }
         };
-        let read = catalog::read(&session, &self.store.address, &self.live.spec);
+        let read = catalog::read(&session, &self.store.address, &self.live.spec, Look::Again);
         let prepared = runtime.block_on(read)?;
         self.live.publish(prepared);
         self.connected = Some((runtime, session));

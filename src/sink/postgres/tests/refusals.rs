@@ -154,3 +154,37 @@ fn columns_may_widen_come_and_go_while_rows_are_under_way() {
     assert_eq!(rig.place.lines("select k from @.t order by k"), ["(1)", "(2)", "(4)"]);
     assert_eq!(rejects(&mut rig), ["(2,v,42703)"]);
 }
+
+#[test]
+fn a_text_that_the_server_cannot_read_names_its_column() {
+    // By the case e07 of the cases from the field.
+    for (name, key) in [("unread", None), ("unread_keyed", Some("k"))] {
+        let ddl = "create table @.t (k bigint primary key, v inet, n integer)";
+        let mut rig = Rig::new(name, ddl, |p| {
+            vec![match key {
+                None => sink(p, "t"),
+                Some(key) => sink(p, "t").key(key),
+            }]
+        });
+        let mut writer = rig.begin();
+        let put = |k, v| Row::put(k, Some(v), Some(1));
+        let rows = [put(1, "10.0.0.1"), put(2, "nope"), put(3, "10.0.0.3"), put(4, "::x")];
+        rig.write(&mut *writer, &rows).expect("the good ones are written");
+        assert_eq!(rig.rows(), ["(1,10.0.0.1,1)", "(3,10.0.0.3,1)"]);
+        assert_eq!(rejects(&mut rig), ["(1,v,22P02)", "(3,v,22P02)"]);
+    }
+}
+
+#[test]
+fn a_column_that_is_dropped_refuses_the_rows_that_carry_it() {
+    // By the case d15 of the cases from the field.
+    let ddl = "create table @.t (k bigint primary key, v text, n integer)";
+    let mut rig = Rig::new("dropped", ddl, |p| vec![sink(p, "t").key("k")]);
+    let mut writer = rig.begin();
+    rig.write(&mut *writer, &[Row::put(1, Some("a"), Some(1))]).expect("all columns are there");
+    let flush = rig.flush(&[&[&[Row::put(1, Some("b"), Some(2)), Row::put(2, None, None)]]]);
+    rig.place.execute("alter table @.t drop column n");
+    writer.write(flush).expect("the run goes on");
+    assert_eq!(rejects(&mut rig), ["(1,n,42703)", "(2,n,42703)"]);
+    assert_eq!(rig.place.lines("select * from @.t"), ["(1,a)"]);
+}
