@@ -11,6 +11,7 @@ use super::demo::DemoArgs;
 use super::output::print;
 use super::positions::PositionsArgs;
 use super::produce::ProduceArgs;
+use super::rejects::RejectsArgs;
 use super::run::RunArgs;
 use super::schema::SchemaArgs;
 use super::usage;
@@ -53,6 +54,8 @@ pub(super) enum Command {
     Check(CheckArgs),
     /// Shows where a dataflow stands, and moves or drops positions.
     Positions(PositionsArgs),
+    /// Lists, groups, exports or deletes the records that were set aside.
+    Rejects(RejectsArgs),
     /// Prints the SQL that creates the bookkeeping tables, for those whose role may not.
     Schema(SchemaArgs),
     /// Sends JSON lines into a topic.

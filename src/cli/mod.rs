@@ -40,6 +40,7 @@ mod params;
 mod positions;
 mod produce;
 mod progress;
+mod rejects;
 mod run;
 mod schema;
 mod send;
@@ -72,6 +73,7 @@ fn run_from(args: impl IntoIterator<Item = OsString>, entries: Vec<Entry>) -> Re
         Command::List => list::list(&entries),
         Command::Check(args) => check::check(&entries, &args),
         Command::Positions(args) => positions::positions(&entries, &args),
+        Command::Rejects(args) => rejects::rejects(&entries, &args),
         Command::Schema(args) => schema::schema(&args),
         Command::Produce(args) => produce::produce(&args),
         Command::Demo(args) => demo::demo(&entries, &args),

@@ -1,7 +1,7 @@
 //! What is printed.
 
 use std::fmt::{self, Display};
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Stdout, Write};
 
 use crate::error::{Error, Result};
 
@@ -14,6 +14,43 @@ pub(super) fn print(text: impl Display) -> Result<()> {
             Err(Error::internal(format!("standard output cannot be written: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Prints lines, many of them, until whoever reads them has enough.
+pub(super) struct Lines {
+    out: BufWriter<Stdout>,
+    closed: bool,
+}
+
+impl Lines {
+    pub(super) fn new() -> Self {
+        Lines { out: BufWriter::new(std::io::stdout()), closed: false }
+    }
+
+    /// Whether nobody reads them any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Prints a line; an error also where nobody reads it any more.
+    pub(super) fn print(&mut self, line: &str) -> Result<()> {
+        let written = writeln!(self.out, "{line}");
+        self.written(written)
+    }
+
+    /// Prints what is left.
+    pub(super) fn finish(mut self) -> Result<()> {
+        let flushed = self.out.flush();
+        let closed = |this: &Self| this.closed;
+        self.written(flushed).or_else(|error| if closed(&self) { Ok(()) } else { Err(error) })
+    }
+
+    fn written(&mut self, written: std::io::Result<()>) -> Result<()> {
+        written.map_err(|error| {
+            self.closed |= error.kind() == ErrorKind::BrokenPipe;
+            Error::internal(format!("standard output cannot be written: {error}"))
+        })
     }
 }
 

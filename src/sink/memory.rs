@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use super::{
-    Chunk, Encoder, Flush, Generation, Lock, Shape, Sink, Standby, Store, Target, Writer,
-    WriterContext,
+    Audit, AuditedSlice, Chunk, Encoder, Flush, Generation, Lock, Shape, Sink, Standby, Store,
+    Target, Writer, WriterContext,
 };
 use crate::error::{Error, Kind, Result};
 use crate::position::{Counters, Outcome, Slice, SliceKey, in_order, tally};
@@ -125,12 +125,20 @@ impl<T: Clone + Send + 'static> Memory<T> {
 trait Apply: Send + Sync {
     /// The outcome of each row, and what to do once the transaction stands.
     fn apply(&self, chunks: Vec<Chunk>) -> Applied;
+
+    /// The coordinates of a chunk's rows.
+    fn coordinates(&self, chunk: &Chunk) -> Vec<At>;
 }
 
 type Applied = (Vec<(At, Outcome)>, Box<dyn FnOnce() + Send>);
 type Encoded<T> = Vec<(At, Change<T>)>;
 
 impl<T: Clone + Send + 'static> Apply for Memory<T> {
+    fn coordinates(&self, chunk: &Chunk) -> Vec<At> {
+        let rows = chunk.payload.downcast_ref::<Encoded<T>>();
+        rows.into_iter().flatten().map(|(at, _)| *at).collect()
+    }
+
     fn apply(&self, chunks: Vec<Chunk>) -> Applied {
         let rows = chunks.into_iter().flat_map(|chunk| {
             *chunk.payload.downcast::<Encoded<T>>().expect("an encoder of this table made it")
@@ -289,6 +297,20 @@ impl Store for Shared {
             }
         }
         Ok(())
+    }
+
+    fn coordinates(&self, shape: &Shape, chunk: &Chunk) -> Result<Vec<At>> {
+        let table = shape.downcast_ref::<Arc<dyn Apply>>();
+        table
+            .map(|table| table.coordinates(chunk))
+            .ok_or_else(|| Error::internal("the shape is not of a memory table"))
+    }
+
+    fn audit(&self, pipeline: &str, _sinks: &[(&str, &Shape)]) -> Result<Audit> {
+        // Its logs are scripts, which begin at 0.
+        let audited = |slice| AuditedSlice { slice, first: Some(Offset(0)), rejects: 0 };
+        let slices = self.0.stored(pipeline).into_iter().map(audited).collect();
+        Ok(Audit { slices, ..Audit::default() })
     }
 
     fn writer(&self, context: WriterContext) -> Result<Box<dyn Writer>> {

@@ -12,16 +12,22 @@
 //! * A [`Store`] hands out generations: once [`Store::begin`] has returned, no transaction of an
 //!   earlier generation can commit.
 
+mod audit;
+mod counting;
 mod flusher;
 mod guard;
 mod memory;
 pub mod postgres;
+mod rejects;
 
+pub use audit::{Audit, AuditedSlice};
+pub(crate) use counting::{Counting, Tallies};
 pub use flusher::Pace;
 pub(crate) use flusher::{Closed, Flusher, Order, Part};
 pub use guard::{Count, Guard};
 pub use memory::{Failure, Memory, MemoryStore};
 pub use postgres::Postgres;
+pub use rejects::{Selection, StoredReject};
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -31,7 +37,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::origins::Origins;
 use crate::position::{Counters, Moved, Slice, SliceKey};
 use crate::record::{
@@ -320,6 +326,46 @@ pub trait Store: Send + Sync {
     fn watch(&self, shape: &Shape) -> Option<Box<dyn Watch>> {
         let _ = shape;
         None
+    }
+
+    /// Hands what was set aside of `pipeline`, as far as it is selected, to `each`, in the order in which
+    /// it was set aside: as of one moment, and never much of it in memory. An error of `each` ends it.
+    fn rejects(
+        &self,
+        pipeline: &str,
+        selection: &Selection,
+        each: &mut dyn FnMut(StoredReject) -> Result<()>,
+    ) -> Result<()> {
+        let _ = (pipeline, selection, each);
+        Ok(())
+    }
+
+    /// Deletes what was set aside of `pipeline`, as far as it is selected, in small transactions, and
+    /// returns how many. After each `go_on` is told how many so far, and may end it.
+    fn discard(
+        &self,
+        pipeline: &str,
+        selection: &Selection,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u64> {
+        let _ = (pipeline, selection, go_on);
+        Ok(0)
+    }
+
+    /// What it says of a pipeline at one moment; `sinks` are those whose tables are to be counted.
+    fn audit(&self, pipeline: &str, sinks: &[(&str, &Shape)]) -> Result<Audit> {
+        let _ = sinks;
+        Err(Error::config(format!(
+            "`{}` does not tell where the slices of `{pipeline}` began; it cannot be verified",
+            self.identity()
+        )))
+    }
+
+    /// The coordinates of the rows of a chunk that its encoders made, but for those that its writers
+    /// filter.
+    fn coordinates(&self, shape: &Shape, chunk: &Chunk) -> Result<Vec<At>> {
+        let _ = (shape, chunk);
+        Err(Error::config(format!("rows for `{}` cannot be recounted", self.identity())))
     }
 
     /// A writer for one worker. Does no I/O before its first `write`.

@@ -170,9 +170,7 @@ impl Ledger {
     /// All slices.
     pub async fn slices(&self, session: &Session) -> Result<Vec<Slice>, Fault> {
         let sql = format!(
-            "select sink, source, partition, seq, position,
-                    consumed, filtered, written, rejected, collapsed, rows
-               from {}.slices where pipeline = $1 order by sink, source, partition",
+            "select {SLICE} from {}.slices where pipeline = $1 order by sink, source, partition",
             self.schema
         );
         let rows = session.within(session.client.query(&sql, &[&self.pipeline])).await?;
@@ -365,6 +363,7 @@ impl Ledger {
     }
 
     /// Moves one slice by hand, or drops it, within the open transaction; `false` where there is none.
+    /// Its counters no longer tell of all between where it began and where it stands.
     pub async fn reposition(
         &self,
         session: &Session,
@@ -376,7 +375,8 @@ impl Ledger {
         let changed = match position {
             Some(position) => {
                 let sql = format!(
-                    "update {}.slices set seq = seq + 1, position = $5, updated_at = now() {of}",
+                    "update {}.slices set seq = seq + 1, position = $5, first = null,
+                            updated_at = now() {of}",
                     self.schema
                 );
                 session
@@ -439,7 +439,12 @@ fn key(row: &Row) -> SliceKey {
     SliceKey { sink: row.get(0), source: row.get(1), partition: Partition(row.get(2)) }
 }
 
-fn slice(row: &Row) -> Slice {
+/// The columns that [`slice`] reads.
+pub(super) const SLICE: &str = "\
+sink, source, partition, seq, position, consumed, filtered, written, rejected, collapsed, rows";
+
+/// A slice from the columns [`SLICE`].
+pub(super) fn slice(row: &Row) -> Slice {
     let count = |column: usize| u64::try_from(row.get::<_, i64>(column)).unwrap_or_default();
     Slice {
         key: key(row),

@@ -7,7 +7,8 @@
 //! * `connect`, `retry`: sessions, and what becomes of their faults;
 //! * `store`, `schema`, `catalog`, `lock`, `keys`: before the run;
 //! * `fields`, `encode`, `rows`, `table`: rows to bytes;
-//! * `batch`, `load`, `ledger`, `writer`: bytes to the table, in one transaction.
+//! * `batch`, `load`, `ledger`, `writer`: bytes to the table, in one transaction;
+//! * `rejects`, `kept`: what was refused, written and read.
 
 mod address;
 mod arrived;
@@ -22,6 +23,7 @@ mod encoder;
 mod fields;
 mod ident;
 mod isolate;
+mod kept;
 mod keys;
 mod ledger;
 mod load;

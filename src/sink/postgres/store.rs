@@ -9,10 +9,12 @@ use tokio_postgres::error::SqlState;
 use super::address::Address;
 use super::catalog::{self, Look};
 use super::connect::{Patience, Session, application_name, runtime};
+use super::kept;
 use super::keys::LockKeys;
 use super::ledger::Ledger;
 use super::lock::{PostgresLock, connecting, end_all, holders};
 use super::retry::Fault;
+use super::rows::Rows;
 use super::schema;
 use super::shape::LiveTable;
 use super::target::Spec;
@@ -20,9 +22,10 @@ use super::watch::TableWatch;
 use super::writer::PostgresWriter;
 use crate::error::{Error, Kind, Result};
 use crate::position::{Slice, SliceKey};
-use crate::record::Offset;
+use crate::record::{At, Offset};
 use crate::sink::{
-    Column, Generation, Lock, Shape, Standby, Store, Target, Watch, Writer, WriterContext,
+    Audit, Chunk, Column, Generation, Lock, Selection, Shape, Standby, Store, StoredReject, Target,
+    Watch, Writer, WriterContext,
 };
 
 /// How long `begin` waits for the transactions of the run before, and then for their ends.
@@ -211,6 +214,59 @@ impl Store for PostgresStore {
     fn watch(&self, shape: &Shape) -> Option<Box<dyn Watch>> {
         let live = Arc::clone(shape).downcast::<LiveTable>().ok()?;
         Some(Box::new(TableWatch::new(self.clone(), live)))
+    }
+
+    fn rejects(
+        &self,
+        pipeline: &str,
+        selection: &Selection,
+        each: &mut dyn FnMut(StoredReject) -> Result<()>,
+    ) -> Result<()> {
+        let name = application_name(pipeline, "rejects");
+        let what = format!("read the rejects of pipeline `{pipeline}`");
+        self.with_session(&name, &what, async |session| {
+            kept::read(&session, &self.schema, pipeline, selection, each).await
+        })
+    }
+
+    fn discard(
+        &self,
+        pipeline: &str,
+        selection: &Selection,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u64> {
+        let name = application_name(pipeline, "rejects");
+        let what = format!("delete rejects of pipeline `{pipeline}`");
+        self.with_session(&name, &what, async |session| {
+            kept::delete(&session, &self.schema, pipeline, selection, go_on).await
+        })
+    }
+
+    fn audit(&self, pipeline: &str, sinks: &[(&str, &Shape)]) -> Result<Audit> {
+        let name = application_name(pipeline, "verify");
+        let what = format!("count what pipeline `{pipeline}` has stored");
+        let mut tables = Vec::new();
+        for (sink, shape) in sinks {
+            let live = shape.downcast_ref::<LiveTable>().ok_or_else(|| {
+                Error::internal(format!("sink `{sink}` has the shape of another store"))
+            })?;
+            tables.push((*sink, live));
+        }
+        let patient =
+            PostgresStore { time_limit: self.time_limit.max(kept::COUNT), ..self.clone() };
+        patient.with_session(&name, &what, async |session| {
+            kept::audit(&session, &self.schema, pipeline, &tables).await
+        })
+    }
+
+    fn coordinates(&self, shape: &Shape, chunk: &Chunk) -> Result<Vec<At>> {
+        let live = shape.downcast_ref::<LiveTable>();
+        let (Some(live), Some(rows)) = (live, chunk.payload.downcast_ref::<Rows>()) else {
+            return Err(Error::internal("rows of another store cannot be counted"));
+        };
+        // A tombstone has nothing to delete in a table without a key: it counts as filtered.
+        let keyed = !live.newest().1.table.key.is_empty();
+        Ok(rows.entries.iter().filter(|row| keyed || !row.delete).map(|row| row.at).collect())
     }
 
     fn writer(&self, context: WriterContext) -> Result<Box<dyn Writer>> {
