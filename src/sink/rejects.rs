@@ -30,6 +30,9 @@ pub struct Selection {
     pub before: Option<i64>,
     /// Of all these the newest so many. Not for [`Store::discard`](super::Store::discard).
     pub newest: Option<u64>,
+    /// Of all these the oldest so many, where `newest` is not said. Not for
+    /// [`Store::discard`](super::Store::discard).
+    pub oldest: Option<u64>,
     /// Without what the records held.
     pub brief: bool,
 }

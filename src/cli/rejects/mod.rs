@@ -2,6 +2,7 @@
 
 mod groups;
 mod json;
+mod replay;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, IsTerminal, Write};
@@ -10,13 +11,13 @@ use std::time::{Duration, SystemTime};
 use clap::{ArgGroup, Args};
 
 use self::groups::Groups;
+use self::replay::replay;
 use super::args::DataflowArgs;
 use super::entry::Entries;
 use super::output::{Lines, Table, print};
 use super::units::{age, ago, moment};
 use super::usage;
 use crate::error::{Error, Result};
-use crate::pipeline::{Options, Pipeline};
 use crate::plan::StorePlan;
 use crate::sink::{Selection, StoredReject};
 
@@ -131,11 +132,6 @@ fn selection(args: &RejectsArgs) -> Result<Selection> {
         newest: args.limit,
         ..Selection::default()
     })
-}
-
-/// Sends those selected through the dataflow again.
-fn replay(pipeline: &Pipeline, _options: &Options, _selection: &Selection) -> Result<()> {
-    Err(Error::config(format!("replaying the rejects of `{}` is not built yet", pipeline.name())))
 }
 
 /// The stores that keep a pipeline's rejects.

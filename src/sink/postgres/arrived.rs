@@ -177,6 +177,11 @@ impl Units {
         self.ends.as_ref().map_or(self.order.len(), Vec::len)
     }
 
+    /// Whether any unit has more than one row.
+    pub fn has_several(&self) -> bool {
+        self.len() < self.order.len()
+    }
+
     /// The rows of unit `index`, in their order.
     pub fn get(&self, index: usize) -> &[RowId] {
         let Some(ends) = &self.ends else { return &self.order[index..=index] };

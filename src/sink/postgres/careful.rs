@@ -58,7 +58,7 @@ impl Careful<'_> {
     async fn passes(&mut self, tables: &mut [TableWork]) -> Result<(), Fault> {
         let mut found = Vec::new();
         for table in tables.iter_mut() {
-            table.refused.clear();
+            table.begin();
             found.push(self.table(table).await?);
         }
         // A parent may have come after its child, in this table or another.
@@ -222,6 +222,13 @@ impl Careful<'_> {
         }
         let mark = self.savepoint().await?;
         let loaded = self.loader.load(self.session, table.sink, &table.live, &batch).await;
+        let several =
+            |item: &Item| matches!(item, Item::Unit(unit) if rows_of(table, *unit).len() > 1);
+        if matches!(loaded, Ok(false)) && items.iter().any(several) {
+            self.take_back(&mark).await?;
+            let why = Error::internal("a trigger dropped rows of several of one key");
+            return Ok(Some(Fault::Final(why).into()));
+        }
         let refused = self.ended(mark, loaded).await?.err();
         found.taken |= refused.is_none();
         Ok(refused)
@@ -248,6 +255,12 @@ impl Careful<'_> {
         Ok(self.loader.mark())
     }
 
+    async fn take_back(&mut self, mark: &Mark) -> Result<(), Fault> {
+        self.session.batch("rollback to tried; release tried").await?;
+        self.loader.rolled_back_to(mark);
+        Ok(())
+    }
+
     /// Keeps what was done since the savepoint, or takes it back where it was refused.
     pub(super) async fn ended<T>(
         &mut self,
@@ -260,8 +273,7 @@ impl Careful<'_> {
                 Ok(Ok(value))
             }
             Err(refused) if refused.fault.is_refusal() => {
-                self.session.batch("rollback to tried; release tried").await?;
-                self.loader.rolled_back_to(&mark);
+                self.take_back(&mark).await?;
                 Ok(Err(refused))
             }
             Err(refused) => Err(refused.fault),

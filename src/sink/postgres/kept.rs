@@ -62,12 +62,17 @@ pub(super) async fn read(
         "id, sink, topic, partition, \"offset\", ordinal, stage, \"column\", reason, sqlstate, at, {held}"
     );
     let table = format!("{}.rejects", quote(schema));
-    let newest = selection.newest.map(|newest| i64::try_from(newest).unwrap_or(i64::MAX));
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let (newest, oldest) = (selection.newest.map(count), selection.oldest.map(count));
     let pipeline = pipeline.to_owned();
     let mut values = values(&pipeline, selection);
-    let sql = match &newest {
-        None => format!("select {columns} from {table} where {WHERE} order by id"),
-        Some(newest) => {
+    let sql = match (&newest, &oldest) {
+        (None, None) => format!("select {columns} from {table} where {WHERE} order by id"),
+        (None, Some(oldest)) => {
+            values.push(oldest);
+            format!("select {columns} from {table} where {WHERE} order by id limit $12")
+        }
+        (Some(newest), _) => {
             values.push(newest);
             format!(
                 "select {columns} from {table} where id in

@@ -67,14 +67,16 @@ fn line(fault: Fault, tuples: &Tuples) -> Refused {
 }
 
 impl Loader {
-    /// Writes `batch` into the table, within the open transaction.
+    /// Writes `batch` into the table, within the open transaction. `false` where the server put fewer
+    /// rows than it was given, without a word: a trigger has dropped some.
     pub async fn load(
         &mut self,
         session: &Session,
         sink: SinkId,
         live: &LiveTable,
         batch: &Batch,
-    ) -> Result<(), Refused> {
+    ) -> Result<bool, Refused> {
+        let mut all = true;
         let (newest, prepared) = live.newest();
         let table = &*prepared.table;
         for deletes in &batch.deletes {
@@ -98,7 +100,9 @@ impl Loader {
             let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
             if table.arbiter || table.key.is_empty() {
                 let insert = sql::insert(table, &old.table, &puts.columns, &staging);
-                self.execute(session, insert).await?;
+                let may_skip = insert.ends_with("do nothing");
+                let put = self.execute(session, insert).await?;
+                all &= may_skip || put == puts.units.len() as u64;
             } else {
                 for change in sql::update_else_insert(table, &old.table, &puts.columns, &staging) {
                     self.execute(session, change).await?;
@@ -106,7 +110,7 @@ impl Loader {
             }
             self.empty(session, &staging).await?;
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Which of `keys`, tuples of a number and the key columns, are equal by the server: per number, the
@@ -297,10 +301,9 @@ impl Loader {
         Ok(())
     }
 
-    async fn execute(&mut self, session: &Session, sql: String) -> Result<(), Fault> {
+    async fn execute(&mut self, session: &Session, sql: String) -> Result<u64, Fault> {
         let statement = self.statement(session, sql).await?;
-        session.within(session.client.execute(&statement, &[])).await?;
-        Ok(())
+        session.within(session.client.execute(&statement, &[])).await
     }
 
     /// `sql`, prepared once.

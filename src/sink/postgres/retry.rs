@@ -64,10 +64,11 @@ impl Fault {
     /// row of the same flush is taken.
     pub fn blames_row(&self) -> bool {
         let Some(db) = self.db() else { return false };
-        // A trigger may raise any words under any code.
-        let raised = db.routine() == Some("exec_stmt_raise");
+        // A trigger may raise any words under any code; a policy refuses rows under that of a privilege.
+        let raised = ["exec_stmt_raise", "ExecWithCheckOptions"];
+        let raised = db.routine().is_some_and(|routine| raised.contains(&routine));
         let code = db.code().code();
-        raised || ["22", "23", "44", "54", "P0"].iter().any(|class| code.starts_with(class))
+        raised || ["22", "23", "2F", "38", "39", "44", "54", "P0"].iter().any(|class| code.starts_with(class))
     }
 
     /// Whether the row may be refused for its neighbours only: a parent that comes later, a unique value

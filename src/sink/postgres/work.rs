@@ -80,6 +80,15 @@ impl TableWork {
         Ok(work)
     }
 
+    /// Begins an attempt: what an earlier one refused may be taken now.
+    pub fn begin(&mut self) {
+        let refused = std::mem::take(&mut self.refused);
+        if !refused.is_empty() && self.live.newest().1.table.server_keys {
+            // Rows whose keys the server did not take are in no unit.
+            self.units = None;
+        }
+    }
+
     /// Refuses rows that no span covers: they would be counted nowhere.
     fn covered(&self, context: &WriterContext, sink: &SinkContext) -> Result<()> {
         let rows = (0..self.rows.len()).map(|row| self.rows.at(row));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use super::arrived::RowId;
+use super::arrived::{RowId, Units};
 use super::careful::{Careful, ranked};
 use super::connect::{Backend, Patience, Session, application_name, runtime};
 use super::keys::LockKeys;
@@ -393,13 +393,17 @@ async fn whole(
     constraints: bool,
 ) -> Result<bool, Fault> {
     for table in tables {
-        table.refused.clear();
+        table.begin();
         if table.units.is_none() {
             let all: Vec<RowId> = (0..table.rows.len()).collect();
             table.units = Some(ranked(session, loader, table, &all).await.map_err(|r| r.fault)?);
         }
         let Some(batch) = table.whole() else { return Ok(false) };
-        loader.load(session, table.sink, &table.live, &batch).await.map_err(|r| r.fault)?;
+        let loaded = loader.load(session, table.sink, &table.live, &batch).await;
+        if !loaded.map_err(|r| r.fault)? && table.units.as_ref().is_some_and(Units::has_several) {
+            // A trigger dropped a row: what came before it of its key may stand.
+            return Ok(false);
+        }
     }
     if constraints {
         session.batch("set constraints all immediate").await?;

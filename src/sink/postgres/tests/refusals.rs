@@ -138,6 +138,23 @@ fn what_a_trigger_raises_is_the_rows_fault_under_any_code() {
 }
 
 #[test]
+fn a_row_that_a_trigger_drops_leaves_its_predecessor() {
+    let ddl = "create table @.t (k bigint primary key, v text, n integer);
+               create function @.tame() returns trigger language plpgsql as $$ begin
+                 if new.n < 0 then return null; end if;
+                 return new; end $$;
+               create trigger tame before insert or update on @.t
+                 for each row execute function @.tame()";
+    let mut rig = Rig::new("dropped", ddl, |p| vec![sink(p, "t").key("k")]);
+    let mut writer = rig.begin();
+    let put = |k, n| Row::put(k, None, Some(n));
+    let rows = [put(1, 3), put(1, -5), put(2, -1), put(4, 9), put(5, 1), put(5, 2), put(5, -2)];
+    rig.write(&mut *writer, &rows).expect("write");
+    assert_eq!(rig.rows(), ["(1,,3)", "(4,,9)", "(5,,2)"]);
+    assert!(rejects(&mut rig).is_empty());
+}
+
+#[test]
 fn columns_may_widen_come_and_go_while_rows_are_under_way() {
     let mut rig =
         Rig::new("shape", "create table @.t (k bigint, v text, n integer)", |p| vec![sink(p, "t")]);
@@ -187,4 +204,32 @@ fn a_column_that_is_dropped_refuses_the_rows_that_carry_it() {
     writer.write(flush).expect("the run goes on");
     assert_eq!(rejects(&mut rig), ["(1,n,42703)", "(2,n,42703)"]);
     assert_eq!(rig.place.lines("select * from @.t"), ["(1,a)"]);
+}
+
+#[test]
+fn a_key_that_the_server_does_not_take_is_refused_and_others_meet_by_their_own_equality() {
+    let ddl = "create domain @.small as numeric(6, 2) check (value < 100);
+               create table @.t (k numeric(6, 2) primary key, v text, n integer)";
+    let mut rig = Rig::new("ranked", ddl, |p| vec![sink(p, "t").key("k")]);
+    let mut writer = rig.begin();
+    // The tiny encoder writes bigints, which are no numerics: all keys are refused, and none is lost.
+    rig.write(&mut *writer, &[Row::put(1, None, None), Row::delete(2)]).expect("write");
+    assert_eq!(rig.slices(), ["2/1 2 0 0 0"]);
+    assert_eq!(rejects(&mut rig).len(), 2);
+}
+
+#[test]
+fn a_policy_that_hides_rows_refuses_them_alone() {
+    let ddl = "create table @.t (k bigint, v text, n integer);
+               alter table @.t enable row level security;
+               alter table @.t force row level security;
+               create policy p on @.t using (true) with check (n > 0)";
+    let mut rig = Rig::new("policy", ddl, |p| vec![sink(p, "t")]);
+    let super_user = "select rolsuper or rolbypassrls from pg_roles where rolname = current_user";
+    if rig.place.client.query_one(super_user, &[]).expect("a role").get::<_, bool>(0) {
+        return; // no policy holds for such a role
+    }
+    let mut writer = rig.begin();
+    rig.write(&mut *writer, &[Row::put(1, None, Some(0))]).expect("write");
+    assert_eq!(rejects(&mut rig), ["(0,,42501)"]);
 }
