@@ -75,6 +75,8 @@ pub(crate) struct Live {
     pub stop: Stop,
     pub stats: Arc<Stats>,
     pub guard: Arc<Guard>,
+    /// Whether sources are told how far they are durable.
+    pub tells: bool,
 }
 
 impl Live {

@@ -73,7 +73,7 @@ pub(crate) fn input<'s, S: Source>(
     };
     let starts = assignment.owned().collect();
     let reader = source.reader(&live.settings, assignment)?;
-    let account = Account::new(reader, starts, scope.activator_for(address));
+    let account = Account::new(reader, starts, scope.activator_for(address), live.tells);
     site.pending.borrow_mut().push(Rc::clone(&account) as Rc<dyn Durable>);
 
     builder.build(move |capabilities| {
