@@ -26,11 +26,13 @@ pub enum Kind {
     Peer,
     /// A record was refused and its source's policy is to stop (exit code 8).
     Refused,
+    /// The log and what is stored do not agree (exit code 9).
+    Differs,
 }
 
 impl Kind {
     /// All kinds, in the order of their exit codes.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Internal,
         Kind::Usage,
         Kind::Config,
@@ -39,6 +41,7 @@ impl Kind {
         Kind::Fenced,
         Kind::Peer,
         Kind::Refused,
+        Kind::Differs,
     ];
 
     /// The exit code of a program that ends with an error of this kind.
@@ -56,6 +59,7 @@ impl Kind {
             Kind::Fenced => 6,
             Kind::Peer => 7,
             Kind::Refused => 8,
+            Kind::Differs => 9,
         }
     }
 }

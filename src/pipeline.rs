@@ -21,6 +21,7 @@ use crate::launch::{Launch, launch};
 use crate::plan::{Plan, StorePlan};
 use crate::position::{Counters, Door};
 use crate::record::{Lane, SourceId};
+use crate::retention::Retention;
 use crate::run::{Abort, Stats, Stop};
 use crate::sink::{Column, Lock, Pace, Shape, SinkId, Standby};
 use crate::source::Settings;
@@ -50,6 +51,8 @@ pub struct Options {
     pub tick: Duration,
     /// How often sources look for new partitions.
     pub discovery: Duration,
+    /// Delete what was set aside longer ago than this; `None` to keep it all.
+    pub keep_rejects: Option<Duration>,
     /// Ask it to end the run in good order.
     pub stop: Stop,
 }
@@ -67,6 +70,7 @@ impl Default for Options {
             take_over: false,
             tick: Clock::TICK,
             discovery: Duration::from_secs(10),
+            keep_rejects: None,
             stop: Stop::default(),
         }
     }
@@ -148,10 +152,14 @@ impl Prepared {
         Ok(())
     }
 
+    /// What its store made of a sink.
+    pub(crate) fn shape(&self, sink: SinkId) -> &Shape {
+        &self.shapes[usize::from(sink.0)]
+    }
+
     /// The columns of a sink, as far as its store knows of any.
     pub fn columns(&self, sink: SinkId) -> Vec<Column> {
-        let shape = &self.shapes[usize::from(sink.0)];
-        self.plan.sink(sink).target.store.columns(shape)
+        self.plan.sink(sink).target.store.columns(self.shape(sink))
     }
 }
 
@@ -243,10 +251,14 @@ impl Pipeline {
         let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
         let locks = Keeper::start(locks, live.abort.clone())?;
+        let keep = options.keep_rejects.filter(|_| options.flags.process == 0);
+        let stores = || live.stores.iter().map(|store| Arc::clone(&store.store)).collect();
+        let retention =
+            keep.map(|keep| Retention::start(&self.name, stores(), keep)).transpose()?;
         live.stats.plan(planned(&live, &options.flags));
         started(Arc::clone(&live.stats));
         self.execute(&live, options, mesh)?;
-        drop(locks);
+        drop((retention, locks));
         self.summary(&prepared, from)
     }
 
@@ -263,7 +275,13 @@ impl Pipeline {
     }
 
     /// What all workers of this process share.
-    fn live(&self, options: &Options, prepared: &Prepared, launch: Launch, clock: Clock) -> Live {
+    pub(crate) fn live(
+        &self,
+        options: &Options,
+        prepared: &Prepared,
+        launch: Launch,
+        clock: Clock,
+    ) -> Live {
         let Prepared { plan, stores, shapes } = prepared;
         let sources: Vec<_> = plan
             .sources
@@ -326,11 +344,12 @@ impl Pipeline {
             stats: Arc::new(Stats::default()),
             guard: Arc::default(),
             replay: None,
+            tells: true,
         }
     }
 
     /// Runs the workers of this process.
-    fn execute(&self, live: &Arc<Live>, options: &Options, mesh: Mesh) -> Result<()> {
+    pub(crate) fn execute(&self, live: &Arc<Live>, options: &Options, mesh: Mesh) -> Result<()> {
         let (dataflow, shared) = (Arc::clone(&self.dataflow), Arc::clone(live));
         let (builders, guard) = builders(&options.flags, mesh)?;
         let workers = builders.len();

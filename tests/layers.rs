@@ -61,7 +61,9 @@ const ORDER: &[&[&str]] = &[
     &["frame"],
     &["engine"],
     &["cluster"],
+    &["retention"],
     &["pipeline"],
+    &["recount"],
     &["cli"],
 ];
 

@@ -161,6 +161,14 @@ proptest! {
         }
         let expected: BTreeMap<Partition, Offset> = ends.into_iter().filter(|(_, end)| end.0 > 0).collect();
         prop_assert_eq!(script.committed().into_iter().filter(|(_, end)| end.0 > 0).collect::<BTreeMap<_, _>>(), expected);
+
+        // The log says the same when it is counted again, and nobody notices that it is.
+        let before = (store.stored("model"), script.committed(), log.rows());
+        let flags = Flags { threads: workers[0], ..Flags::default() };
+        let recount = pipeline.recount(&Options { flags, ..Options::default() }, |_| ()).unwrap();
+        prop_assert_eq!(recount.differences(), 0, "{:?}", recount);
+        prop_assert_eq!(recount.records(), 3 * consumed);
+        prop_assert_eq!((store.stored("model"), script.committed(), log.rows()), before);
     }
 }
 

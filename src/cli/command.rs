@@ -15,6 +15,7 @@ use super::rejects::RejectsArgs;
 use super::run::RunArgs;
 use super::schema::SchemaArgs;
 use super::usage;
+use super::verify::VerifyArgs;
 use crate::error::Result;
 
 const AFTER: &str = "\
@@ -33,6 +34,7 @@ Exit codes:
     6  another run took over; nothing more was written
     7  another process of the cluster was lost
     8  a record was refused, and its source's policy is to stop
+    9  `verify` found that the log and what is stored differ
   124  asked to end, but not done within the grace period
   130  ended at once by a second signal";
 
@@ -56,6 +58,8 @@ pub(super) enum Command {
     Positions(PositionsArgs),
     /// Lists, groups, exports or deletes the records that were set aside.
     Rejects(RejectsArgs),
+    /// Counts the log again and compares it with what is stored.
+    Verify(VerifyArgs),
     /// Prints the SQL that creates the bookkeeping tables, for those whose role may not.
     Schema(SchemaArgs),
     /// Sends JSON lines into a topic.

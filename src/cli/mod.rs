@@ -46,6 +46,7 @@ mod schema;
 mod send;
 mod signals;
 mod units;
+mod verify;
 
 pub use entry::Entry;
 
@@ -74,6 +75,7 @@ fn run_from(args: impl IntoIterator<Item = OsString>, entries: Vec<Entry>) -> Re
         Command::Check(args) => check::check(&entries, &args),
         Command::Positions(args) => positions::positions(&entries, &args),
         Command::Rejects(args) => rejects::rejects(&entries, &args),
+        Command::Verify(args) => verify::verify(&entries, &args),
         Command::Schema(args) => schema::schema(&args),
         Command::Produce(args) => produce::produce(&args),
         Command::Demo(args) => demo::demo(&entries, &args),

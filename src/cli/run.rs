@@ -9,7 +9,7 @@ use super::entry::Entries;
 use super::output::print;
 use super::progress::Progress;
 use super::signals;
-use super::units::{duration, size};
+use super::units::{age, duration, size};
 use crate::cluster::Flags;
 use crate::error::Result;
 use crate::pipeline::Options;
@@ -47,6 +47,10 @@ pub(super) struct RunArgs {
     #[arg(long)]
     take_over: bool,
 
+    /// Delete rejects that were set aside longer ago than this, such as `30d`: at the start and every hour.
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    keep_rejects: Option<Duration>,
+
     /// How long a run that is asked to end may take to store what it has read.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     grace: Duration,
@@ -61,6 +65,7 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
         memory: args.memory,
         until_end: args.until_end,
         take_over: args.take_over,
+        keep_rejects: args.keep_rejects,
         ..args.dataflow.options()?
     };
     signals::install(options.stop.clone(), args.grace)?;

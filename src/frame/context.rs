@@ -78,6 +78,8 @@ pub(crate) struct Live {
     pub guard: Arc<Guard>,
     /// In a replay, the records of each source.
     pub replay: Option<Mutex<Vec<Vec<(Partition, Offset, Origin)>>>>,
+    /// Whether sources are told how far they are durable.
+    pub tells: bool,
 }
 
 impl Live {

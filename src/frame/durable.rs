@@ -30,6 +30,7 @@ pub(crate) struct Account<T> {
     in_flight: Cell<usize>,
     throttled: Cell<bool>,
     uncommitted: RefCell<BTreeMap<Partition, Offset>>,
+    tells: bool,
 }
 
 #[derive(Default)]
@@ -40,11 +41,12 @@ struct Entry {
 
 impl<T> Account<T> {
     /// `starts` are the positions found stored: an earlier run may have ended between storing them and
-    /// telling the source.
+    /// telling the source. Without `tells` the source is told nothing.
     pub(crate) fn new(
         reader: Box<dyn Reader<T>>,
         starts: BTreeMap<Partition, Offset>,
         activator: Activator,
+        tells: bool,
     ) -> Rc<Self> {
         Rc::new(Account {
             reader: RefCell::new(reader),
@@ -53,6 +55,7 @@ impl<T> Account<T> {
             in_flight: Cell::new(0),
             throttled: Cell::new(false),
             uncommitted: RefCell::new(starts),
+            tells,
         })
     }
 
@@ -104,7 +107,9 @@ impl<T> Durable for Account<T> {
         if self.throttled.get() {
             self.activator.activate();
         }
-        if !uncommitted.is_empty() {
+        if !self.tells {
+            uncommitted.clear();
+        } else if !uncommitted.is_empty() {
             self.reader.borrow_mut().commit(&uncommitted, last)?;
             uncommitted.clear();
         } else if last {

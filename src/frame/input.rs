@@ -78,7 +78,7 @@ pub(crate) fn input<'s, S: Source>(
         Some(records) => source.replayer(id, records)?,
         None => source.reader(&live.settings, assignment)?,
     };
-    let account = Account::new(reader, starts, scope.activator_for(address));
+    let account = Account::new(reader, starts, scope.activator_for(address), live.tells);
     site.pending.borrow_mut().push(Rc::clone(&account) as Rc<dyn Durable>);
 
     builder.build(move |capabilities| {

@@ -68,7 +68,10 @@ impl Fault {
         let raised = ["exec_stmt_raise", "ExecWithCheckOptions"];
         let raised = db.routine().is_some_and(|routine| raised.contains(&routine));
         let code = db.code().code();
-        raised || ["22", "23", "2F", "38", "39", "44", "54", "P0"].iter().any(|class| code.starts_with(class))
+        raised
+            || ["22", "23", "2F", "38", "39", "44", "54", "P0"]
+                .iter()
+                .any(|class| code.starts_with(class))
     }
 
     /// Whether the row may be refused for its neighbours only: a parent that comes later, a unique value
