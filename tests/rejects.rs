@@ -148,9 +148,12 @@ fn refused_records_are_listed_filtered_and_grouped() {
     assert!(none.contains("has set no record aside like that"), "{none}");
 
     let groups = story.rejects(&["--by-reason"]);
-    let counts: Vec<_> =
-        groups.lines().skip(1).map_while(|l| l.split_whitespace().next()?.parse().ok()).collect();
-    assert_eq!(counts, [2_u64, 2, 1, 1], "{groups}");
+    let counts: Vec<_> = groups
+        .lines()
+        .skip(1)
+        .map_while(|l| l.split_whitespace().next()?.parse::<u64>().ok())
+        .collect();
+    assert_eq!(counts, [2, 2, 1, 1], "{groups}");
     assert!(groups.contains("(Failing row contains (…))"), "{groups}");
     assert!(groups.contains("`…` is no integer"), "{groups}");
     let topic = &story.topic;
