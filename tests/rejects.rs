@@ -17,6 +17,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 type Bytes = Option<&'static [u8]>;
 
+/// Key, value, headers.
+type Sent<'a> = (Bytes, Bytes, &'a [(&'a str, Bytes)]);
+
 /// A topic, a table with a constraint, and a pipeline of `copy` from the one to the other.
 struct Story {
     name: String,
@@ -41,8 +44,7 @@ impl Story {
         Story { topic: topic(test, 1), name, client }
     }
 
-    /// Sends records: key, value, headers.
-    fn send(&self, records: &[(Bytes, Bytes, &[(&str, Bytes)])]) {
+    fn send(&self, records: &[Sent<'_>]) {
         let producer: ThreadedProducer<DefaultProducerContext> =
             ClientConfig::new().set("bootstrap.servers", brokers()).create().expect("a producer");
         for (key, value, headers) in records {
@@ -153,7 +155,7 @@ fn refused_records_are_listed_filtered_and_grouped() {
         .skip(1)
         .map_while(|l| l.split_whitespace().next()?.parse::<u64>().ok())
         .collect();
-    assert_eq!(counts, [2_u64, 2, 1, 1], "{groups}");
+    assert_eq!(counts, [2, 2, 1, 1], "{groups}");
     assert!(groups.contains("(Failing row contains (…))"), "{groups}");
     assert!(groups.contains("`…` is no integer"), "{groups}");
     let topic = &story.topic;

@@ -215,42 +215,53 @@ fn export(stores: &Stores<'_>, selection: &Selection) -> Result<()> {
 }
 
 fn delete(args: &RejectsArgs, stores: &Stores<'_>, selection: Selection) -> Result<()> {
+    if !args.yes && !std::io::stdin().is_terminal() {
+        return Err(usage(
+            "`--delete` has no terminal to ask at; give `--yes` if the records may go",
+        ));
+    }
+    let mut doomed = Vec::new();
+    for store in &stores.stores {
+        doomed.push((store, but_newest(args.keep, stores.pipeline, store, &selection)?));
+    }
+    let doomed: Vec<_> = doomed.into_iter().filter_map(|(s, doomed)| Some((s, doomed?))).collect();
     if !args.yes {
-        if !std::io::stdin().is_terminal() {
-            return Err(usage(
-                "`--delete` has no terminal to ask at; give `--yes` if the records may go",
-            ));
-        }
         let mut count = 0_u64;
-        let brief = Selection { brief: true, ..selection.clone() };
-        stores.each(&brief, |_| {
-            count += 1;
-            Ok(())
-        })?;
-        let count = count.saturating_sub(args.keep.unwrap_or(0));
+        for (store, selection) in &doomed {
+            let brief = Selection { brief: true, ..selection.clone() };
+            store.store.rejects(stores.pipeline, &brief, &mut |_| {
+                count += 1;
+                Ok(())
+            })?;
+        }
         if count > 0 && !agreed(&format!("delete {count} rejects of `{}`?", stores.pipeline))? {
             return print("deleted=0");
         }
     }
     let mut deleted = 0;
-    for store in &stores.stores {
-        let mut selection = selection.clone();
-        if let Some(keep) = args.keep.filter(|keep| *keep > 0) {
-            // Those before the oldest of the newest.
-            let newest = Selection { newest: Some(keep), brief: true, ..selection.clone() };
-            let mut kept = 0;
-            store.store.rejects(stores.pipeline, &newest, &mut |reject| {
-                kept += 1;
-                selection.before.get_or_insert(reject.id);
-                Ok(())
-            })?;
-            if kept < keep {
-                continue;
-            }
-        }
+    for (store, selection) in doomed {
         deleted += store.store.discard(stores.pipeline, &selection, &mut |_| true)?;
     }
     print(format!("deleted={deleted}"))
+}
+
+/// Those selected but for the newest `keep`, old or not; `None` where there are no more than those.
+fn but_newest(
+    keep: Option<u64>,
+    pipeline: &str,
+    store: &StorePlan,
+    selection: &Selection,
+) -> Result<Option<Selection>> {
+    let mut doomed = selection.clone();
+    let Some(keep) = keep.filter(|keep| *keep > 0) else { return Ok(Some(doomed)) };
+    let newest = Selection { newest: Some(keep), until: None, brief: true, ..selection.clone() };
+    let mut kept = 0;
+    store.store.rejects(pipeline, &newest, &mut |reject| {
+        kept += 1;
+        doomed.before.get_or_insert(reject.id);
+        Ok(())
+    })?;
+    Ok((kept == keep).then_some(doomed))
 }
 
 /// Asks at the terminal.

@@ -135,7 +135,7 @@ fn parsed(json: &str) -> Option<Vec<(String, Option<Vec<u8>>)>> {
 }
 
 fn bytes(hex: &str) -> Option<Vec<u8>> {
-    if !hex.is_ascii() || hex.len() % 2 != 0 {
+    if !hex.is_ascii() || !hex.len().is_multiple_of(2) {
         return None;
     }
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()).collect()

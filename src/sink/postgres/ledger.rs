@@ -439,7 +439,7 @@ fn key(row: &Row) -> SliceKey {
     SliceKey { sink: row.get(0), source: row.get(1), partition: Partition(row.get(2)) }
 }
 
-/// The columns that [`slice`] reads.
+/// The columns that [`slice()`] reads.
 pub(super) const SLICE: &str = "\
 sink, source, partition, seq, position, consumed, filtered, written, rejected, collapsed, rows";
 
