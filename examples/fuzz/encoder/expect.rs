@@ -12,13 +12,15 @@ use super::value::Val;
 pub enum Expect {
     /// What the server makes of this expression in `insert .. values`.
     Sql(String),
-    /// The same, but it may be refused with this SQLSTATE for a documented reason.
+    /// The same, but it may be refused with one of these SQLSTATEs for a documented reason.
     Or(String, &'static str, &'static str),
+    /// Taken, but perhaps as another value, for a documented reason.
+    Near(String, &'static str),
     /// Refused with this SQLSTATE, or one of its class, whatever the server would say.
     Refused(&'static str),
 }
 
-use Expect::{Or, Refused, Sql};
+use Expect::{Near, Or, Refused, Sql};
 
 /// A shape that the column does not take.
 const MISMATCH: Expect = Refused("42804");
@@ -167,8 +169,16 @@ fn text(of: Of, value: &str) -> Expect {
     match of.cat {
         // The server would cut it.
         Cat::Name if value.len() > 63 => Refused("42622"),
-        Cat::Date | Cat::Time | Cat::Timestamp | Cat::Timestamptz if !is_iso(of, value) => {
-            Or(sql, "22007", "a time in a form that the server guesses, or with what it would drop")
+        Cat::Date | Cat::Time | Cat::Timestamp | Cat::Timestamptz if !is_iso(of, value) => Or(
+            sql,
+            "22007 22008",
+            "a time in a form that the server guesses, or with what it would drop",
+        ),
+        Cat::Timestamptz if of.zone && is_old(value) => {
+            Near(sql, "a time before 1970 without an offset, by another time zone database")
+        }
+        Cat::Numeric if value.trim().contains(char::is_whitespace) => {
+            Or(sql, "22P02", "a space within a number, which the server takes behind an `e`")
         }
         Cat::Float if value.contains(['x', 'X']) => {
             Or(sql, "22P02", "a float in hexadecimal digits")
@@ -351,11 +361,13 @@ fn is_iso(of: Of, text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let body = lower.strip_suffix("bc").or(lower.strip_suffix("ad")).unwrap_or(&lower).trim_end();
     let (date, rest) = match body.find(['t', ' ']) {
-        Some(at) => (&body[..at], Some(body[at + 1..].trim_start())),
+        Some(at) => (&body[..at], Some(&body[at + 1..])),
         None => (body, None),
     };
     let parts: Vec<&str> = date.split('-').collect();
     let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    // Several spaces may stand for the `T`, but none behind it.
+    let rest = rest.map(|rest| if body.contains('t') { rest } else { rest.trim_start() });
     let is_date = match parts[..] {
         [date] => date.len() == 8 && all_digits(date),
         [year, month, day] => {
@@ -379,6 +391,15 @@ fn is_iso(of: Of, text: &str) -> bool {
     is_date && zoned && is_time(time, true)
 }
 
+/// Whether a text begins with a year before 1970.
+fn is_old(text: &str) -> bool {
+    let text = text.trim_start();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let year = text[..digits].parse::<i64>().unwrap_or(0);
+    let year = if digits == 8 { year / 10_000 } else { year };
+    year < 1970 || text.to_ascii_lowercase().ends_with("bc")
+}
+
 fn is_time(text: &str, basic: bool) -> bool {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let parts: Vec<&str> = whole.split(':').collect();
@@ -388,8 +409,10 @@ fn is_time(text: &str, basic: bool) -> bool {
     let fraction = digits(fraction, 100);
     match parts[..] {
         [time] => {
+            // Without colons the server takes 24:59 too.
             basic
                 && digits(time, 6)
+                && !time.starts_with("24")
                 && (time.len() == 6 || (time.len() == 4 && !text.contains('.')))
                 && fraction
         }

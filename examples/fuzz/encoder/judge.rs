@@ -54,13 +54,20 @@ impl Tally {
             (Expect::Refused(wanted), None, _) => {
                 Some(format!("written, not refused with {wanted}"))
             }
+            (Expect::Near(_, why), None, Theirs::Written) => {
+                if matches!(ours, Ours::Written(false)) {
+                    *self.deviations.entry((*why).to_owned()).or_default() += 1;
+                }
+                None
+            }
             (_, None, Theirs::Written) => {
                 matches!(ours, Ours::Written(false)).then(|| "written as another value".to_owned())
             }
             (_, None, Theirs::Refused(theirs)) => {
                 Some(format!("written, which the server refuses with {theirs}"))
             }
-            (Expect::Or(_, allowed, why), Some(code), Theirs::Written) if *allowed == code => {
+            // Refused before the server could find something else.
+            (Expect::Or(_, allowed, why), Some(code), _) if allowed.contains(code) => {
                 *self.deviations.entry((*why).to_owned()).or_default() += 1;
                 None
             }

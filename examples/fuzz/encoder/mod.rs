@@ -18,7 +18,7 @@ use crate::random::Random;
 use judge::Tally;
 
 /// How many rows a table gets.
-const ROWS: usize = 250;
+const ROWS: usize = 400;
 /// So many different findings end the search.
 const ENOUGH: usize = 40;
 

@@ -68,7 +68,6 @@ pub fn round(
     rows: usize,
     tally: &mut Tally,
 ) -> Vec<(String, String)> {
-    let t0 = std::time::Instant::now();
     let random = &mut Random(seed);
     let units = [
         ("s", Unit::Seconds, 0),
@@ -87,6 +86,7 @@ pub fn round(
             kind: types[random.below(types.len())],
             not_null: random.once_in(3),
         })
+        .map(|column| Column { not_null: column.not_null || column.kind.sql == "needed", ..column })
         .collect();
     let defined: Vec<String> = columns
         .iter()
@@ -124,7 +124,7 @@ pub fn round(
             let of = Of { cat: column.kind.cat, unit: unit.map(|unit| unit.2), zone };
             let expectation = expect(of, &value);
             names.push(column.name.clone());
-            if let Expect::Sql(sql) | Expect::Or(sql, ..) = &expectation {
+            if let Expect::Sql(sql) | Expect::Or(sql, ..) | Expect::Near(sql, _) = &expectation {
                 values.push(sql.clone());
             }
             if index == probe {
@@ -191,10 +191,7 @@ pub fn round(
         "table ({defined}) unit={:?} zone={zone} keyed={keyed} seed={seed}",
         unit.map(|unit| unit.0)
     );
-    let t1 = std::time::Instant::now();
-    let result = pipeline.run(&options);
-    eprintln!("setup {:?} run {:?} {:?} max_rows {}", t0.elapsed() - t1.elapsed(), t1.elapsed(), result.as_ref().map(|s| s.elapsed), options.pace.max_rows);
-    if let Err(error) = result {
+    if let Err(error) = pipeline.run(&options) {
         return vec![(format!("the run ended: {error}"), about)];
     }
     let ours = ours(client, schema, &name, &columns);

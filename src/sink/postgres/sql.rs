@@ -3,6 +3,9 @@
 use super::ident::{quote, quote_all};
 use super::table::{Column, Table};
 
+/// The OID of `interval`.
+const INTERVAL: u32 = 1186;
+
 /// The table's name, quoted.
 pub(super) fn place(table: &Table) -> String {
     format!("{}.{}", quote(&table.schema), quote(&table.name))
@@ -43,6 +46,11 @@ fn travelling(column: &Column, is_old: bool) -> String {
 fn value(column: &Column, alias: &str) -> String {
     let name = quote(&column.name);
     match &column.text {
+        // Of an interval alone the modifier says how the text is read: 5 may be years or seconds.
+        Some(_) if column.oid == INTERVAL && column.typmod >= 0 => format!(
+            "pg_catalog.interval_in({alias}.{name}::cstring, 0::pg_catalog.oid, {})",
+            column.typmod
+        ),
         Some(base) => format!("{alias}.{name}::{base}"),
         None => format!("{alias}.{name}"),
     }
