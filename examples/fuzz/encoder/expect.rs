@@ -206,7 +206,9 @@ fn count(of: Of, number: &str) -> Expect {
     else {
         return Refused("22008");
     };
-    let micros = (if negative { -nanos } else { nanos } + 500).div_euclid(1000);
+    let nanos = if negative { -nanos } else { nanos };
+    let Some(nanos) = nanos.checked_add(500) else { return Refused("22008") };
+    let micros = nanos.div_euclid(1000);
     let (day, micros) = (micros.div_euclid(86_400_000_000), micros.rem_euclid(86_400_000_000));
     if i32::try_from(day).is_err() {
         return Refused("22008");

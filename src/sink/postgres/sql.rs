@@ -200,4 +200,20 @@ mod tests {
         let insert = insert(&table, &table, &[0, 1], "s");
         assert!(insert.contains("select s.\"k\", s.\"v\"::pg_catalog.\"bit\" from"), "{insert}");
     }
+
+    #[test]
+    fn the_modifier_of_an_interval_says_how_it_is_read() {
+        let mut table = table("t", &["k"]);
+        table.columns[1].text = Some("pg_catalog.\"interval\"".into());
+        table.columns[1].oid = INTERVAL;
+        table.columns[1].typmod = -1;
+        let plain = insert(&table, &table, &[1], "s");
+        assert!(plain.contains("select s.\"v\"::pg_catalog.\"interval\" from"), "{plain}");
+        table.columns[1].typmod = 0x04_ffff;
+        let years = insert(&table, &table, &[1], "s");
+        assert!(
+            years.contains("interval_in(s.\"v\"::cstring, 0::pg_catalog.oid, 327679)"),
+            "{years}"
+        );
+    }
 }
