@@ -3,6 +3,9 @@
 use super::ident::{quote, quote_all};
 use super::table::{Column, Table};
 
+/// The OID of `interval`.
+const INTERVAL: u32 = 1186;
+
 /// The table's name, quoted.
 pub(super) fn place(table: &Table) -> String {
     format!("{}.{}", quote(&table.schema), quote(&table.name))
@@ -43,6 +46,11 @@ fn travelling(column: &Column, is_old: bool) -> String {
 fn value(column: &Column, alias: &str) -> String {
     let name = quote(&column.name);
     match &column.text {
+        // Of an interval alone the modifier says how the text is read: 5 may be years or seconds.
+        Some(_) if column.oid == INTERVAL && column.typmod >= 0 => format!(
+            "pg_catalog.interval_in({alias}.{name}::cstring, 0::pg_catalog.oid, {})",
+            column.typmod
+        ),
         Some(base) => format!("{alias}.{name}::{base}"),
         None => format!("{alias}.{name}"),
     }
@@ -201,5 +209,21 @@ mod tests {
         );
         let insert = insert(&table, &table, &[0, 1], "s");
         assert!(insert.contains("select s.\"k\", s.\"v\"::pg_catalog.\"bit\" from"), "{insert}");
+    }
+
+    #[test]
+    fn the_modifier_of_an_interval_says_how_it_is_read() {
+        let mut table = table("t", &["k"]);
+        table.columns[1].text = Some("pg_catalog.\"interval\"".into());
+        table.columns[1].oid = INTERVAL;
+        table.columns[1].typmod = -1;
+        let plain = insert(&table, &table, &[1], "s");
+        assert!(plain.contains("select s.\"v\"::pg_catalog.\"interval\" from"), "{plain}");
+        table.columns[1].typmod = 0x04_ffff;
+        let years = insert(&table, &table, &[1], "s");
+        assert!(
+            years.contains("interval_in(s.\"v\"::cstring, 0::pg_catalog.oid, 327679)"),
+            "{years}"
+        );
     }
 }

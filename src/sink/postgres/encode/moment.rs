@@ -143,6 +143,12 @@ impl Rest<'_> {
         }
         let digits = self.number(count, count)?;
         let (minutes, second) = if count == 6 { (digits / 100, digits % 100) } else { (digits, 0) };
+        if let [b'.', rest @ ..] = self.0
+            && !rest.first().is_some_and(u8::is_ascii_digit)
+        {
+            // Allowed behind a time with colons only.
+            return Err(Wrong::Form);
+        }
         let fraction = if count == 6 { self.fraction()? } else { 0 };
         let (hour, minute) = (minutes / 100, minutes % 100);
         if hour > 24 || minute > 59 || second > 60 {

@@ -69,6 +69,10 @@ pub(super) fn put_text(text: &str, typmod: i32, out: &mut Vec<u8>) -> Result<(),
         weight: parts.whole.len() as i64 - 1 + parts.exponent,
         scale: (parts.fraction.len() as i64 - parts.exponent).max(0),
     };
+    if decimal.scale > SCALE {
+        // The server reads the whole number before it rounds.
+        return Err(overflow());
+    }
     decimal.strip();
     if let Some(modifier) = Modifier::of(typmod) {
         decimal.round(modifier.scale);
@@ -204,9 +208,6 @@ impl Decimal<'_> {
 
     /// Writes the number, unless weight or scale do not fit the format.
     fn put(&self, negative: bool, out: &mut Vec<u8>) -> Option<()> {
-        if self.scale > SCALE {
-            return None;
-        }
         if self.digits.is_empty() {
             header(0, 0, POSITIVE, self.scale as u16, out);
             return Some(());

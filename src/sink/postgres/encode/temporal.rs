@@ -68,30 +68,32 @@ pub(super) fn put_number(cell: Cell, text: &str, out: &mut Vec<u8>) -> Result<()
     let scale = 9 - unit.digits() as usize;
     let number = |digits: &str| digits.bytes().fold(0, |n, b| n * 10 + i128::from(b - b'0'));
     let fraction = &fraction[..fraction.len().min(scale)];
-    let nanos = number(whole) * 10_i128.pow(scale as u32)
-        + number(fraction) * 10_i128.pow((scale - fraction.len()) as u32);
-    put_nanos(cell, if negative { -nanos } else { nanos }, text, out)
+    let fraction = number(fraction) * 10_i128.pow((scale - fraction.len()) as u32);
+    let nanos = number(whole).checked_mul(10_i128.pow(scale as u32));
+    let nanos = nanos.and_then(|nanos| nanos.checked_add(fraction));
+    put_nanos(cell, nanos.map(|nanos| if negative { -nanos } else { nanos }), text, out)
 }
 
 /// Writes an integer under the column's unit.
 pub(super) fn put_integer(cell: Cell, value: i128, out: &mut Vec<u8>) -> Result<(), Fault> {
     let Some(unit) = cell.unit else { return Err(without_unit(cell.kind)) };
-    let nanos = value * 10_i128.pow(9 - unit.digits());
+    let nanos = value.checked_mul(10_i128.pow(9 - unit.digits()));
     put_nanos(cell, nanos, value, out)
 }
 
 /// Writes the instant so many nanoseconds after 1970-01-01 UTC, to the nearest microsecond: a date
-/// has its day, a time its time of day.
+/// has its day, a time its time of day. `None` is more than can be counted.
 fn put_nanos(
     cell: Cell,
-    nanos: i128,
+    nanos: Option<i128>,
     number: impl Display,
     out: &mut Vec<u8>,
 ) -> Result<(), Fault> {
     /// The microseconds from 1970-01-01 to 2000-01-01.
     const SHIFT: i128 = 10_957 * DAY as i128;
     let range = || wrong_text(Wrong::Field, cell.kind, &number.to_string());
-    let micros = (nanos + 500).div_euclid(1000) - SHIFT;
+    let micros = nanos.and_then(|nanos| nanos.checked_add(500)).ok_or_else(range)?;
+    let micros = micros.div_euclid(1000) - SHIFT;
     let micros = i64::try_from(micros).map_err(|_| range())?;
     match cell.kind {
         Kind::Time => {

@@ -272,6 +272,9 @@ impl<'a> Serializer for Value<'a> {
         }
         let narrow = self.cell.kind == Kind::Float4;
         let float = if narrow { f64::from(value as f32) } else { value as f64 };
+        if float.is_infinite() {
+            return Err(Fault::range(value, self.cell.kind.name()));
+        }
         self.wide(value, None, float)
     }
 

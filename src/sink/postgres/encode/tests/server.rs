@@ -335,6 +335,11 @@ fn numerics() {
 fn numbers_as_numerics() {
     let mut server = Server::of("numeric");
     server.agrees(&["1e-16384", "0e-16384"]);
+    // A literal is read whole before it is rounded, so this is too fine.
+    let mut rounded = Server::of("numeric(10,0)");
+    assert_eq!(rounded.takes(&["1e-16384"]), ["refused with 22003"]);
+    // Above the greatest float, but half of the way to the next.
+    assert_eq!(Server::of("real").takes(&[u128::MAX]), ["refused with 22003"]);
     let ints = [0, 1, -1, 9999, 10_000, i64::MAX, i64::MIN, 120_000_000];
     server.agrees_on(&ints, &ints.map(|value| value.to_string()));
     let wide = [u128::MAX, u128::from(u64::MAX)];
@@ -497,7 +502,7 @@ fn times() {
     assert_eq!(server.takes(&["12:00:00+02"]), ["refused with 22007"]);
 }
 
-const MOMENTS: [&str; 14] = [
+const MOMENTS: [&str; 17] = [
     "infinity",
     "-infinity",
     "294276-12-31 23:59:59",
@@ -512,6 +517,9 @@ const MOMENTS: [&str; 14] = [
     "0001-01-01 00:00:00 BC",
     "12345-06-07T08:09:10.5",
     "2024-01-05T24:00:00",
+    "2024-01-05T123000.5",
+    "2024-01-05T123000.",
+    "2024-01-05T12:30:00.",
 ];
 
 #[test]

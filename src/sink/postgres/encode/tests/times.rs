@@ -32,6 +32,7 @@ fn only_the_declared_unit_counts() {
         (Unit::Seconds, "-210866803201", "refused with 22008"),
         (Unit::Seconds, "18446744073709551616", "refused with 22008"),
         (Unit::Seconds, "99999999999999999999999999999999999999999", "refused with 22008"),
+        (Unit::Seconds, "-194071105099009400715594711149.5", "refused with 22008"),
         (Unit::Seconds, "1.7e9", "refused with 22007"),
         (Unit::Seconds, "true", "refused with 22007"),
         // A text is a text, whatever the unit.
@@ -47,7 +48,9 @@ fn only_the_declared_unit_counts() {
         ["1970-01-01 00:00:01+00", "1969-12-31 23:59:58+00"]
     );
     assert_eq!(server.takes(&[1_700_000_000_000_f64]), ["2023-11-14 22:13:20+00"]);
-    assert_eq!(server.takes(&[i128::MAX / (1 << 40)]), ["refused with 22008"]);
+    for wide in [i128::MAX, i128::MIN, i128::MAX / 1_000_000, i128::MAX / (1 << 40)] {
+        assert_eq!(server.takes(&[wide]), ["refused with 22008"], "{wide}");
+    }
     let mut server = with_unit("timestamp", Unit::Milliseconds);
     assert_eq!(server.takes(&[1_700_000_000_123_i64]), ["2023-11-14 22:13:20.123"]);
     let mut server = with_unit("date", Unit::Seconds);

@@ -1,13 +1,12 @@
-//! Feeds mutated JSON to the decoder of documents and compares it with serde_json's own values:
-//! `cargo run --example fuzz -- json --seconds 600 [--seed 7]`. It ends with 1 where they differ.
-
-#![allow(clippy::print_stdout, reason = "it is a program")]
+//! Feeds mutated JSON to the decoder of documents and compares it with serde_json's own values.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tidegate::codec::Document;
+
+use crate::random::Random;
 
 /// What mutations begin with.
 const SEEDS: [&str; 14] = [
@@ -68,23 +67,6 @@ const TOKENS: [&str; 38] = [
     "æ",
     "\"a\":",
 ];
-
-/// A well-mixed sequence (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-}
 
 fn mutate(random: &mut Random, pool: &[Vec<u8>]) -> Vec<u8> {
     let mut input = pool[random.below(pool.len())].clone();
@@ -199,18 +181,8 @@ fn tame(json: &str) -> String {
     tamed
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let flag = |name: &str| {
-        let at = arguments.iter().position(|argument| argument == name)?;
-        arguments.get(at + 1)?.parse::<u64>().ok()
-    };
-    if arguments.first().map(String::as_str) != Some("json") {
-        println!("usage: fuzz json [--seconds NUM] [--seed NUM]");
-        return ExitCode::from(2);
-    }
-    let seed = flag("--seed").unwrap_or(1);
-    let limit = Duration::from_secs(flag("--seconds").unwrap_or(10));
+/// Runs for `limit`; fails where they differ.
+pub fn run(seed: u64, limit: Duration) -> ExitCode {
     let mut random = Random(seed);
     let mut pool: Vec<Vec<u8>> = SEEDS.map(|seed| seed.as_bytes().to_vec()).to_vec();
     let (mut inputs, mut accepted) = (0_u64, 0_u64);
