@@ -116,8 +116,9 @@ fn row(read: Read, case: Case) -> Row {
     Row { order_id, customer, status, amount, currency, created_at, shop }
 }
 
-/// Runs `case` into a table of its own; how long it took.
-fn run(case: Case, topic: &str, schema: &str, rows: u64, threads: usize) -> Duration {
+/// Runs `case` into a table of its own; how long it took, and how many rows the server inserted for each
+/// one that stayed, those it took back included.
+fn run(case: Case, topic: &str, schema: &str, rows: u64, threads: usize) -> (Duration, f64) {
     let mut client = connect();
     let references = if case.by == By::ForeignKey { "references shops" } else { "" };
     client
@@ -151,8 +152,14 @@ fn run(case: Case, topic: &str, schema: &str, rows: u64, threads: usize) -> Dura
     let count = client.query_one(&format!("select count(*) from {schema}.orders"), &[]);
     let count: i64 = count.expect("the table is there").get(0);
     assert_eq!(count as u64 + summary.counters.rejected, rows, "{}", case.name);
+    // The writer's session has ended, or will soon: then its figures are there.
+    let tried = common::eventually(Duration::from_secs(5), || {
+        let query = format!("select pg_stat_get_tuples_inserted('{schema}.orders'::regclass)");
+        let tried: i64 = client.query_one(&query, &[]).ok()?.get(0);
+        (tried >= count).then_some(tried)
+    });
     client.batch_execute(&format!("drop table {schema}.orders")).expect("it goes");
-    summary.elapsed
+    (summary.elapsed, tried.map_or(f64::NAN, |tried| tried as f64 / count as f64))
 }
 
 fn main() {
@@ -190,18 +197,21 @@ fn main() {
     println!("rows={rows} rounds={rounds} threads={threads}");
 
     let mut times = vec![Vec::new(); cases.len()];
+    let mut inserted = vec![0.0; cases.len()];
     for round in 0..rounds {
         // Each round begins elsewhere, so that none always follows the same one.
         for index in (0..cases.len()).map(|index| (index + round) % cases.len()) {
-            times[index].push(run(cases[index], &topic, &schema, rows, threads).as_secs_f64());
+            let (time, tried) = run(cases[index], &topic, &schema, rows, threads);
+            times[index].push(time.as_secs_f64());
+            inserted[index] += tried / rounds as f64;
         }
     }
     let mut medians = Vec::new();
-    for (case, times) in cases.iter().zip(&mut times) {
+    for ((case, times), inserted) in cases.iter().zip(&mut times).zip(inserted) {
         times.sort_by(f64::total_cmp);
         medians.push(times[times.len() / 2]);
         println!(
-            "{:<12} median {:.2} s, min {:.2}, max {:.2}; {:.0} rows/s",
+            "{:<12} median {:.2} s, min {:.2}, max {:.2}; {:.0} rows/s; inserts a row {inserted:.3}",
             case.name,
             times[times.len() / 2],
             times[0],

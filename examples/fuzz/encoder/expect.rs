@@ -174,6 +174,9 @@ fn text(of: Of, value: &str) -> Expect {
             "22007 22008",
             "a time in a form that the server guesses, or with what it would drop",
         ),
+        Cat::Timestamp | Cat::Timestamptz if value.contains("294276") => {
+            Or(sql, "22008", "a time that is rounded beyond the last, which no dump restores")
+        }
         Cat::Timestamptz if of.zone && is_old(value) => {
             Near(sql, "a time before 1970 without an offset, by another time zone database")
         }
@@ -385,6 +388,11 @@ fn is_iso(of: Of, text: &str) -> bool {
     };
     let at = rest.find(['z', 'u', '+', '-']).unwrap_or(rest.len());
     let (time, zone) = (rest[..at].trim_end(), &rest[at..]);
+    if rest[..at].bytes().all(|b| b.is_ascii_digit()) && zone.starts_with('-') && zone.contains(':')
+    {
+        // Neither basic nor extended; the server reads a date there.
+        return false;
+    }
     let zoned = match of.cat {
         Cat::Timestamptz => (zone.is_empty() && of.zone) || is_zone(zone),
         Cat::Timestamp => zone.is_empty(),
@@ -408,7 +416,7 @@ fn is_time(text: &str, basic: bool) -> bool {
     let digits = |text: &str, most: usize| {
         (1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
     };
-    let fraction = digits(fraction, 100);
+    let exact = digits(fraction, 100);
     match parts[..] {
         [time] => {
             // Without colons the server takes 24:59 too.
@@ -416,11 +424,14 @@ fn is_time(text: &str, basic: bool) -> bool {
                 && digits(time, 6)
                 && !time.starts_with("24")
                 && (time.len() == 6 || (time.len() == 4 && !text.contains('.')))
-                && fraction
+                && exact
         }
         [hour, minute] => digits(hour, 2) && digits(minute, 2) && !text.contains('.'),
         [hour, minute, second] => {
-            digits(hour, 2) && digits(minute, 2) && digits(second, 2) && fraction
+            digits(hour, 2)
+                && digits(minute, 2)
+                && digits(second, 2)
+                && (fraction.is_empty() || exact)
         }
         _ => false,
     }

@@ -210,7 +210,7 @@ pub fn json(random: &mut Random, of: &Type, all: &[Type]) -> String {
             .to_owned(),
         1 => number(random),
         2 => random.of(&INTS).to_string(),
-        3 | 4 if matches!(of.cat, Cat::Array | Cat::JsonArray) => list(random, of, all, 0),
+        3 | 4 if matches!(of.cat, Cat::Array | Cat::JsonArray) => list(random, of, 0),
         5 | 6 if of.cat == Cat::Json => text(random, of, all),
         7 if matches!(of.cat, Cat::Int | Cat::Float | Cat::Numeric | Cat::Cast) => {
             text(random, of, all)
@@ -224,11 +224,11 @@ pub fn json(random: &mut Random, of: &Type, all: &[Type]) -> String {
 }
 
 /// An array of texts and numbers that elements of array types are made of.
-fn list(random: &mut Random, of: &Type, all: &[Type], depth: usize) -> String {
+fn list(random: &mut Random, of: &Type, depth: usize) -> String {
     let elements = (0..random.below(4)).map(|_| match random.below(8) {
         0 => "null".to_owned(),
         1 => number_json(random),
-        2 if depth < 3 => list(random, of, all, depth + 1),
+        2 if depth < 3 => list(random, of, depth + 1),
         3 => "{\"a\": 1.50}".to_owned(),
         _ => {
             let inner = random.of(of.texts);

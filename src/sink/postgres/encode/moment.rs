@@ -149,6 +149,10 @@ impl Rest<'_> {
             // Allowed behind a time with colons only.
             return Err(Wrong::Form);
         }
+        if self.0.first() == Some(&b'-') && self.0.contains(&b':') {
+            // For the server digits before a hyphen begin a date.
+            return Err(Wrong::Form);
+        }
         let fraction = if count == 6 { self.fraction()? } else { 0 };
         let (hour, minute) = (minutes / 100, minutes % 100);
         if hour > 24 || minute > 59 || second > 60 {
