@@ -245,8 +245,73 @@ fn deleting_needs_a_yes_and_takes_what_is_selected() {
     assert_eq!(story.rejects(&["--delete", "--yes", "--keep", "10"]), "deleted=0\n");
     assert_eq!(story.offsets(&[]), [4, 6]);
     assert_eq!(story.rejects(&["--delete", "--yes"]), "deleted=2\n");
-    let said = story.say("rejects", &["--replay"]);
-    assert_ne!(said.code, Some(2), "replaying is a command");
+}
+
+#[test]
+fn what_was_set_aside_replays_once_its_cause_is_gone() {
+    let mut story = Story::new("rejects_replay");
+    story.values(&BAD);
+    story.run(&[]);
+    let last = |out: String| out.lines().last().unwrap_or_default().to_owned();
+    // Nothing has changed.
+    let said = last(story.rejects(&["--replay"]));
+    assert_eq!(said, "replayed=6 written=0 filtered=0 collapsed=0 rejected=6 left=0");
+    assert_eq!(story.offsets(&[]), [0, 2, 3, 4, 5, 6]);
+
+    // The table was wrong: without its constraint two of them fit.
+    let name = story.name.clone();
+    let drop = format!("alter table {name}.t drop constraint t_id_check");
+    story.client.batch_execute(&drop).expect("altered");
+    let said = last(story.rejects(&["--replay", "--sqlstate", "23514"]));
+    assert_eq!(said, "replayed=2 written=2 filtered=0 collapsed=0 rejected=0 left=0");
+    assert_eq!(story.offsets(&[]), [0, 2, 3, 5]);
+    assert_eq!(
+        last(story.rejects(&["--replay", "--sqlstate", "23514"])),
+        "replayed=0 written=0 \
+               filtered=0 collapsed=0 rejected=0 left=0"
+    );
+
+    // The dataflow was wrong: whole values into a column of bytes take anything.
+    story.client.batch_execute(&format!("alter table {name}.t add raw bytea")).expect("altered");
+    let said = last(story.rejects(&["--replay", "--param", "column.raw=value"]));
+    assert_eq!(said, "replayed=4 written=4 filtered=0 collapsed=0 rejected=0 left=0");
+    assert_eq!(story.rejects(&["--json"]), "");
+    let rows =
+        format!("select count(*), count(raw), count(*) filter (where id = 13) from {name}.t");
+    let row = story.client.query_one(&rows, &[]).expect("counts");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, i64>(2)), (7, 4, 2));
+    let counters = "select consumed, written, rejected, filtered, rows, position
+                      from tidegate.slices where pipeline = $1";
+    let row = story.client.query_one(counters, &[&name]).expect("one slice");
+    let counted: Vec<i64> = (0..6).map(|column| row.get(column)).collect();
+    assert_eq!(counted, [7, 7, 0, 0, 7, 7]);
+    // And the next run goes on behind.
+    story.values(&[r#"{"id":8}"#]);
+    assert_eq!(figure(&story.run(&[]), "written"), 8);
+}
+
+#[test]
+fn an_old_record_is_not_put_over_a_newer_one() {
+    let mut story = Story::new("rejects_keyed");
+    let name = story.name.clone();
+    let key = format!("alter table {name}.t alter id set not null, add unique (id)");
+    story.client.batch_execute(&key).expect("altered");
+    story.values(&[r#"{"id":13,"v":"old"}"#, r#"{"id":1,"v":"a"}"#]);
+    let key = ["--param", "key=id"];
+    story.run(&key);
+    let drop = format!("alter table {name}.t drop constraint t_id_check");
+    story.client.batch_execute(&drop).expect("altered");
+    story.values(&[r#"{"id":13,"v":"new"}"#]);
+    story.run(&key);
+    let out = story.rejects(&[&key[..], &["--replay"]].concat());
+    assert!(out.contains("1 of sink `rows` are left: it has a key"), "{out}");
+    assert!(
+        out.ends_with("replayed=0 written=0 filtered=0 collapsed=0 rejected=0 left=1\n"),
+        "{out}"
+    );
+    let v = format!("select v from {name}.t where id = 13");
+    assert_eq!(story.client.query_one(&v, &[]).expect("a row").get::<_, String>(0), "new");
+    assert_eq!(story.offsets(&key), [0]);
 }
 
 #[test]

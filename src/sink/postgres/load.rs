@@ -25,6 +25,9 @@ const TRAILER: &[u8] = b"\xff\xff";
 /// bounds, and a piece this long makes the cost of a message vanish.
 const MESSAGE: usize = 256 * 1024;
 
+/// How many dead rows a staging table may hold before it is truncated.
+const DEAD: usize = 20_000;
+
 /// What a session has prepared; gone with it.
 #[derive(Default)]
 pub(super) struct Loader {
@@ -35,6 +38,8 @@ pub(super) struct Loader {
     made: Vec<String>,
     /// Whether staging tables are emptied after use, since the transaction uses them again.
     pub emptying: bool,
+    /// How many rows, dead ones too, each of them may hold.
+    filled: HashMap<String, usize>,
 }
 
 /// A place in the open transaction to which it may be rolled back.
@@ -126,7 +131,7 @@ impl Loader {
         let table = &*prepared.table;
         let place = format!("pg_temp.\"tidegate_keys_{}_{newest}\"", sink.0);
         self.make(session, &place, sql::keys(table)).await?;
-        session.batch(&format!("truncate {place}")).await?;
+        self.clear(session, &place).await?;
         for tuples in keys {
             let old = live.at(tuples.version);
             let raw = format!("pg_temp.\"tidegate_raw_{}_{}\"", sink.0, tuples.version);
@@ -136,7 +141,7 @@ impl Loader {
             let columns = format!("n, {}", sql::columns(&old.table, &old.table.key));
             if is_old || texts {
                 self.make(session, &raw, sql::raw_keys(table, &old.table, is_old)).await?;
-                session.batch(&format!("truncate {raw}")).await?;
+                self.clear(session, &raw).await?;
                 self.copy_to(session, &raw, &columns, tuples).await?;
                 self.execute(session, sql::move_keys(&old.table, &raw, &place)).await?;
             } else {
@@ -200,6 +205,7 @@ impl Loader {
     /// The transaction was committed.
     pub fn committed(&mut self) {
         self.made.clear();
+        self.filled.clear();
     }
 
     /// Copies `tuples` into a temporary table with the types in which they were encoded and no
@@ -254,8 +260,19 @@ impl Loader {
         Ok(())
     }
 
-    async fn empty(&self, session: &Session, staging: &str) -> Result<(), Fault> {
-        if self.emptying { session.batch(&format!("truncate {staging}")).await } else { Ok(()) }
+    async fn empty(&mut self, session: &Session, staging: &str) -> Result<(), Fault> {
+        if self.emptying { self.clear(session, staging).await } else { Ok(()) }
+    }
+
+    /// Empties a staging table. Deleted rows are still read over; a truncation costs files and
+    /// invalidations, which add up over the savepoints of a transaction.
+    async fn clear(&mut self, session: &Session, staging: &str) -> Result<(), Fault> {
+        let filled = self.filled.get(staging).copied().unwrap_or_default();
+        if filled <= DEAD {
+            return session.batch(&format!("delete from {staging}")).await;
+        }
+        self.filled.remove(staging);
+        session.batch(&format!("truncate {staging}")).await
     }
 
     async fn copy(
@@ -275,6 +292,9 @@ impl Loader {
         columns: &str,
         tuples: &Tuples,
     ) -> Result<(), Refused> {
+        if self.staged.contains(place) {
+            *self.filled.entry(place.to_owned()).or_default() += tuples.units.len();
+        }
         let sql = format!("copy {place} ({columns}) from stdin with (format binary)");
         let statement = self.statement(session, sql).await?;
         self.send(session, &statement, tuples).await.map_err(|fault| line(fault, tuples))
