@@ -24,6 +24,19 @@ pub(super) struct Careful<'a> {
     pub session: &'a Session,
     pub loader: &'a mut Loader,
     pub address: &'a Address,
+    /// The savepoint, from the first trial on: each message to the server costs a round trip.
+    hold: Hold,
+}
+
+/// What was done since the savepoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// There is none yet.
+    None,
+    /// Nothing, or all of it was taken back.
+    Clean,
+    /// Something that stays.
+    Kept,
 }
 
 /// What became of one table.
@@ -46,7 +59,12 @@ enum Item {
     Row(RowId),
 }
 
-impl Careful<'_> {
+impl<'a> Careful<'a> {
+    /// An attempt in the open transaction of `session`.
+    pub fn new(session: &'a Session, loader: &'a mut Loader, address: &'a Address) -> Self {
+        Careful { session, loader, address, hold: Hold::None }
+    }
+
     /// Writes all tables, within the open transaction. What is refused is noted in them.
     pub async fn write(&mut self, tables: &mut [TableWork]) -> Result<(), Fault> {
         self.loader.emptying = true;
@@ -251,12 +269,18 @@ impl Careful<'_> {
     }
 
     pub(super) async fn savepoint(&mut self) -> Result<Mark, Fault> {
-        self.session.batch("savepoint tried").await?;
+        match self.hold {
+            Hold::None => self.session.batch("savepoint tried").await?,
+            Hold::Clean => {}
+            Hold::Kept => self.session.batch("release tried; savepoint tried").await?,
+        }
+        self.hold = Hold::Clean;
         Ok(self.loader.mark())
     }
 
     async fn take_back(&mut self, mark: &Mark) -> Result<(), Fault> {
-        self.session.batch("rollback to tried; release tried").await?;
+        self.session.batch("rollback to tried").await?;
+        self.hold = Hold::Clean;
         self.loader.rolled_back_to(mark);
         Ok(())
     }
@@ -269,7 +293,7 @@ impl Careful<'_> {
     ) -> Result<Result<T, Refused>, Fault> {
         match done {
             Ok(value) => {
-                self.session.batch("release tried").await?;
+                self.hold = Hold::Kept;
                 Ok(Ok(value))
             }
             Err(refused) if refused.fault.is_refusal() => {

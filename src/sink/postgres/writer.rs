@@ -138,7 +138,7 @@ impl Hand {
                 session.batch("set constraints all immediate").await?;
             }
             let address = &self.store.address;
-            Careful { session, loader, address }.write(&mut work.tables).await?;
+            Careful::new(session, loader, address).write(&mut work.tables).await?;
             self.stopped(work)?;
         }
         self.finish(work, sent).await
