@@ -100,6 +100,13 @@ impl Pipeline {
             audit.slices.append(&mut found.slices);
             audit.tables.append(&mut found.tables);
         }
+        if audit.slices.is_empty() {
+            return Err(Error::config(format!(
+                "pipeline `{}` has stored no position for this dataflow, so there is nothing to verify: \
+                 is its name right?",
+                self.name()
+            )));
+        }
         let bounds = bounds(&mut prepared)?;
         let mut windows = Vec::new();
         let mut recount = Recount::default();

@@ -143,7 +143,7 @@ fn pattern(reason: &str) -> String {
             continue;
         }
         let word = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-        if c.is_ascii_digit() {
+        if c.is_ascii_digit() && !(pattern.ends_with("UTF-") || pattern.ends_with("RFC ")) {
             let end = number(rest);
             if pattern.ends_with('-')
                 && !pattern[..pattern.len() - 1].ends_with(char::is_alphanumeric)

@@ -26,7 +26,15 @@ pub(super) struct Careful<'a> {
     pub address: &'a Address,
     /// The savepoint, from the first trial on: each message to the server costs a round trip.
     hold: Hold,
+    /// Whether a source has passed its limit of refused records, so that the rest need not be tried.
+    limit: &'a Limit<'a>,
 }
+
+/// Asks for a table's sources.
+pub(super) type Limit<'a> = dyn Fn(&TableWork) -> Result<(), Error> + 'a;
+
+/// How many refusals lie between two such questions.
+const LIMIT_EVERY: usize = 64;
 
 /// What was done since the savepoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,8 +69,13 @@ enum Item {
 
 impl<'a> Careful<'a> {
     /// An attempt in the open transaction of `session`.
-    pub fn new(session: &'a Session, loader: &'a mut Loader, address: &'a Address) -> Self {
-        Careful { session, loader, address, hold: Hold::None }
+    pub fn new(
+        session: &'a Session,
+        loader: &'a mut Loader,
+        address: &'a Address,
+        limit: &'a Limit<'a>,
+    ) -> Self {
+        Careful { session, loader, address, hold: Hold::None, limit }
     }
 
     /// Writes all tables, within the open transaction. What is refused is noted in them.
@@ -262,6 +275,9 @@ impl<'a> Careful<'a> {
     ) -> Result<(), Fault> {
         let column = self.blame(table, row, &fault).await?;
         note(table, row, fault, found);
+        if table.refused.len().is_multiple_of(LIMIT_EVERY) {
+            (self.limit)(table)?;
+        }
         if let Some(refusal) = table.refused.get_mut(&row) {
             refusal.column = refusal.column.take().or(column);
         }

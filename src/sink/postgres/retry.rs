@@ -37,6 +37,9 @@ impl From<Error> for Fault {
     }
 }
 
+/// What constraints say that other rows may satisfy or violate.
+pub(super) const NEIGHBOURS: [&str; 3] = ["23503", "23505", "23P01"];
+
 impl Fault {
     /// The SQLSTATE, where the server gave one.
     pub fn code(&self) -> Option<&SqlState> {
@@ -77,7 +80,7 @@ impl Fault {
     /// Whether the row may be refused for its neighbours only: a parent that comes later, a unique value
     /// that is still another's.
     pub fn blames_neighbours(&self) -> bool {
-        self.code().is_some_and(|code| ["23503", "23505", "23P01"].contains(&code.code()))
+        self.code().is_some_and(|code| NEIGHBOURS.contains(&code.code()))
     }
 
     /// The line of a COPY's data at which it failed, from 1. Only the context says it, in the words of

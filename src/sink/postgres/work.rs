@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::arrived::{Arrived, RowId, Units};
 use super::batch::{self, Batch};
 use super::ledger::Move;
-use super::retry::Fault;
+use super::retry::{Fault, NEIGHBOURS};
 use super::rows::Rows;
 use super::shape::LiveTable;
 use crate::error::{Error, Result};
@@ -87,6 +87,22 @@ impl TableWork {
             // Rows whose keys the server did not take are in no unit.
             self.units = None;
         }
+    }
+
+    /// Per source, how many records were read and how many are refused for good, as far as is known:
+    /// not those that may be taken once their neighbours are.
+    pub fn so_far(&self) -> Vec<(SourceId, Count)> {
+        let mut counts = BTreeMap::<SourceId, Count>::new();
+        for span in self.spans.values() {
+            counts.entry(span.lane.source).or_default().consumed += span.records;
+        }
+        let for_good = |refusal: &&Refusal| !may_be_taken(refusal);
+        let refused = self.refused.iter().filter(|(_, refusal)| for_good(refusal));
+        let refused = refused.map(|(row, _)| self.rows.at(*row).source);
+        for source in refused.chain(self.rejects.iter().map(|reject| reject.at.source)) {
+            counts.entry(source).or_default().rejected += 1;
+        }
+        counts.into_iter().collect()
     }
 
     /// Refuses rows that no span covers: they would be counted nowhere.
@@ -222,6 +238,11 @@ impl Work {
         }
         Ok(counts.into_iter().map(|((sink, source), count)| (sink, source, count)).collect())
     }
+}
+
+/// Whether a refusal may be the neighbours' fault.
+fn may_be_taken(refusal: &Refusal) -> bool {
+    refusal.sqlstate.as_deref().is_some_and(|code| NEIGHBOURS.contains(&code))
 }
 
 /// The sink with this number.

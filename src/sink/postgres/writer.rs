@@ -138,7 +138,9 @@ impl Hand {
                 session.batch("set constraints all immediate").await?;
             }
             let address = &self.store.address;
-            Careful::new(session, loader, address).write(&mut work.tables).await?;
+            let context = &self.context;
+            let limit = |table: &TableWork| within_limits(context, table);
+            Careful::new(session, loader, address, &limit).write(&mut work.tables).await?;
             self.stopped(work)?;
         }
         self.finish(work, sent).await
@@ -409,6 +411,16 @@ async fn whole(
         session.batch("set constraints all immediate").await?;
     }
     Ok(true)
+}
+
+/// Whether `table` has so far refused no more records than its sources' limits let pass.
+fn within_limits(context: &WriterContext, table: &TableWork) -> Result<()> {
+    let sink = work::sink(context, table.sink)?;
+    for (id, count) in table.so_far() {
+        let last = table.all_rejects().into_iter().rfind(|reject| reject.at.source == id);
+        context.guard.ask(sink, (id, context.source(id)), count, last.as_ref())?;
+    }
+    Ok(())
 }
 
 /// Stores the refused records of sources whose policy asks for it.
