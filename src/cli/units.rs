@@ -81,8 +81,9 @@ mod tests {
         assert!(age("-2h").is_err() && age("1 month").is_err() && age("7").is_err());
         let known = SystemTime::UNIX_EPOCH + Duration::from_millis(1500);
         assert_eq!(moment("1970-01-01T01:00:01.5+01:00"), Ok(known));
-        let hour = SystemTime::now().duration_since(moment("1h").expect("an hour ago"));
-        assert_eq!(hour.expect("it is past").as_secs(), 3600);
+        let ago = moment("1h").expect("an hour ago");
+        let hour = SystemTime::now().duration_since(ago);
+        assert_eq!(hour.expect("it is past").as_secs() / 60, 60);
         assert!(moment("yesterday").is_err());
         assert_eq!(pair("a=b=c"), Ok(("a".into(), "b=c".into())));
         assert!(pair("=b").is_err() && pair("a").is_err());

@@ -94,20 +94,20 @@ fn put_nanos(
     let range = || wrong_text(Wrong::Field, cell.kind, &number.to_string());
     let micros = nanos.and_then(|nanos| nanos.checked_add(500)).ok_or_else(range)?;
     let micros = micros.div_euclid(1000) - SHIFT;
-    let micros = i64::try_from(micros).map_err(|_| range())?;
     match cell.kind {
         Kind::Time => {
-            let time = micros.rem_euclid(DAY);
+            let time = micros.rem_euclid(i128::from(DAY)) as i64;
             field::eight(rounded(time, cell.typmod).to_be_bytes(), out);
         }
         Kind::Date => {
-            let days = micros.div_euclid(DAY);
-            if !(FIRST_DAY..DATE_END).contains(&days) {
-                return Err(range());
-            }
-            field::four((days as i32).to_be_bytes(), out);
+            // A date reaches further than microseconds do.
+            let days = micros.div_euclid(i128::from(DAY));
+            let fits = (i128::from(FIRST_DAY)..i128::from(DATE_END)).contains(&days);
+            let days = i32::try_from(days).ok().filter(|_| fits).ok_or_else(range)?;
+            field::four(days.to_be_bytes(), out);
         }
         _ => {
+            let micros = i64::try_from(micros).map_err(|_| range())?;
             let kept = within(micros, cell.typmod).ok_or_else(range)?;
             field::eight(kept.to_be_bytes(), out);
         }
