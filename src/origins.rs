@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::record::{Lane, Offset, Record, SourceId, Span};
+use crate::record::{Lane, Offset, Partition, Record, SourceId, Span};
 
 /// What a source tells beside its rows.
 #[derive(Clone, Debug)]
@@ -33,6 +33,9 @@ pub struct Origin {
     /// The headers, in their order.
     pub headers: Vec<(String, Option<Vec<u8>>)>,
 }
+
+/// Records of one source that were kept, with where they stood, for a replay.
+pub type Replay = Vec<(Partition, Offset, Origin)>;
 
 /// What the records of a poll held.
 #[derive(Debug, Default)]
@@ -120,7 +123,6 @@ impl Origins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Partition;
 
     #[test]
     fn null_empty_and_absent_stay_apart() {

@@ -15,10 +15,10 @@ use super::durable::Durable;
 use crate::epoch::{Clock, Epoch};
 use crate::error::{Error, Kind};
 use crate::launch::Launch;
-use crate::origins::Origin;
+use crate::origins::Replay;
 use crate::plan::Node;
 use crate::position::Door;
-use crate::record::{Offset, Partition, Policy, Reject, RejectLimit, SourceId};
+use crate::record::{Policy, Reject, RejectLimit, SourceId};
 use crate::run::{Abort, Stats, Stop};
 use crate::sink::{Generation, Guard, Pace, Part, Shape, SinkId, Store};
 use crate::source::Settings;
@@ -77,14 +77,14 @@ pub(crate) struct Live {
     pub stats: Arc<Stats>,
     pub guard: Arc<Guard>,
     /// In a replay, the records of each source.
-    pub replay: Option<Mutex<Vec<Vec<(Partition, Offset, Origin)>>>>,
+    pub replay: Option<Mutex<Vec<Replay>>>,
     /// Whether sources are told how far they are durable.
     pub tells: bool,
 }
 
 impl Live {
     /// In a replay, the records of `source`; they are handed out once.
-    pub(crate) fn replayed(&self, source: SourceId) -> Option<Vec<(Partition, Offset, Origin)>> {
+    pub(crate) fn replayed(&self, source: SourceId) -> Option<Replay> {
         let mut replay = self.replay.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         replay.get_mut(usize::from(source.0)).map(std::mem::take)
     }

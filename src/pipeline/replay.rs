@@ -12,7 +12,7 @@ use crate::cluster::{Flags, Joined, Mesh};
 use crate::epoch::Clock;
 use crate::error::{Error, Result};
 use crate::launch::{Launch, SourceLaunch, StoreLaunch};
-use crate::origins::Origin;
+use crate::origins::{Origin, Replay};
 use crate::plan::{SinkPlan, StorePlan};
 use crate::position::{Counters, Door};
 use crate::record::{Lane, Offset, Partition, Policy, RejectLimit, SourceId};
@@ -77,9 +77,12 @@ impl Pipeline {
         let standby = Standby {
             take_over: options.take_over,
             every: std::time::Duration::from_secs(1),
-            waiting: &|line| match options.stop.is_requested() {
-                true => Err(Error::sink("the replay was asked to end")),
-                false => Ok(tracing::info!("waiting: {line}")),
+            waiting: &|line| {
+                if options.stop.is_requested() {
+                    return Err(Error::sink("the replay was asked to end"));
+                }
+                tracing::info!("waiting: {line}");
+                Ok(())
             },
         };
         let mut locks = Vec::new();
@@ -199,7 +202,7 @@ fn sink<'a>(prepared: &'a Prepared, store: &StorePlan, name: &str) -> Option<&'a
 /// What one round replays.
 struct Round {
     /// Per source.
-    records: Vec<Vec<(Partition, Offset, Origin)>>,
+    records: Vec<Replay>,
     /// Per sink.
     doors: Vec<BTreeSet<(Lane, Offset)>>,
     /// How many, over all sinks.

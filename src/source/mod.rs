@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::origins::{Origin, Origins};
+use crate::origins::{Origins, Replay};
 use crate::record::{Lane, Offset, Partition, Policy, Reject, RejectLimit, Row, SourceId, Span};
 
 /// Wakes the worker that a reader or writer works for. Cheap to clone; may be called from any thread.
@@ -102,11 +102,7 @@ pub trait Source: 'static {
     ) -> Result<Box<dyn Reader<Self::Value>>>;
 
     /// A reader of kept `records` instead of its own, for a replay; `id` is the source's number.
-    fn replayer(
-        &self,
-        id: SourceId,
-        records: Vec<(Partition, Offset, Origin)>,
-    ) -> Result<Box<dyn Reader<Self::Value>>> {
+    fn replayer(&self, id: SourceId, records: Replay) -> Result<Box<dyn Reader<Self::Value>>> {
         let _ = (id, records);
         Err(Error::config(format!("records of `{}` cannot be replayed", self.name())))
     }

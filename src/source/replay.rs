@@ -6,7 +6,7 @@ use super::decode::decode;
 use super::{Batch, Poll, Reader, Standing};
 use crate::codec::Codec;
 use crate::error::Result;
-use crate::origins::Origin;
+use crate::origins::{Origin, Replay};
 use crate::record::{Lane, Offset, Partition, Record, SourceId, Span};
 
 /// Hands out kept records instead of a source's own. Each has a span of its own, which moves nothing.
@@ -18,12 +18,7 @@ pub(super) struct Replayer<C> {
 }
 
 impl<C> Replayer<C> {
-    pub(super) fn new(
-        topic: String,
-        source: SourceId,
-        codec: C,
-        records: Vec<(Partition, Offset, Origin)>,
-    ) -> Self {
+    pub(super) fn new(topic: String, source: SourceId, codec: C, records: Replay) -> Self {
         Replayer { topic, source, codec, records: records.into() }
     }
 }

@@ -24,8 +24,8 @@ use self::reader::TopicReader;
 use super::{Assignment, Catalog, Reader, Settings, Source, Start};
 use crate::codec::Codec;
 use crate::error::Result;
-use crate::origins::Origin;
-use crate::record::{Offset, Partition, Policy, RejectLimit, SourceId};
+use crate::origins::Replay;
+use crate::record::{Policy, RejectLimit, SourceId};
 use crate::source::replay::Replayer;
 
 /// A Kafka topic as a source.
@@ -198,11 +198,7 @@ impl<C: Codec> Source for Kafka<C> {
         )))
     }
 
-    fn replayer(
-        &self,
-        id: SourceId,
-        records: Vec<(Partition, Offset, Origin)>,
-    ) -> Result<Box<dyn Reader<C::Value>>> {
+    fn replayer(&self, id: SourceId, records: Replay) -> Result<Box<dyn Reader<C::Value>>> {
         Ok(Box::new(Replayer::new(self.topic.clone(), id, self.codec.clone(), records)))
     }
 }
