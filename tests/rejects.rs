@@ -256,7 +256,9 @@ fn what_was_set_aside_replays_once_its_cause_is_gone() {
     // Nothing has changed.
     let said = last(story.rejects(&["--replay"]));
     assert_eq!(said, "replayed=6 written=0 filtered=0 collapsed=0 rejected=6 left=0");
-    assert_eq!(story.offsets(&[]), [0, 2, 3, 4, 5, 6]);
+    let mut left = story.offsets(&[]);
+    left.sort_unstable(); // those that the server refuses come after those refused on the way
+    assert_eq!(left, [0, 2, 3, 4, 5, 6]);
 
     // The table was wrong: without its constraint two of them fit.
     let name = story.name.clone();
