@@ -148,14 +148,6 @@ fn a_thousand_bad_records_and_a_kill_add_up() {
     let said = story.verify(&["-w", "2"]);
     assert_eq!(said.differences(), 0, "{}", said.out);
     assert_eq!(said.last(), "verified slices=4 records=100000 differences=0");
-
-    // Every reject replays once its cause is gone: the constraint, and the taste for JSON.
-    story.execute("alter table {s}.t drop constraint t_id_check, add raw bytea");
-    let raw = ["--replay", "--param", "column.raw=value"];
-    let replayed = story.start("rejects", &raw).success(LONG);
-    assert_eq!((figure(&replayed, "replayed"), figure(&replayed, "written")), (1000, 1000));
-    let said = story.verify(&["-w", "2"]);
-    assert_eq!(said.differences(), 0, "{}", said.out);
     assert!(!said.out.contains("note"), "{}", said.out);
 
     // Nothing of the run's was touched.
@@ -178,7 +170,7 @@ fn a_thousand_bad_records_and_a_kill_add_up() {
     story.execute("delete from {s}.t where id = 100");
     let said = story.verify(&[]);
     assert_eq!(said.differences(), 1);
-    assert!(said.out.contains("99900 rows were written, and it holds 99899"), "{}", said.out);
+    assert!(said.out.contains("98900 rows were written, and it holds 98899"), "{}", said.out);
     story.execute("insert into {s}.t select 100 from generate_series(1, 2)");
     let said = story.verify(&[]);
     assert_eq!(said.differences(), 0);
@@ -199,6 +191,21 @@ fn a_thousand_bad_records_and_a_kill_add_up() {
     let said = story.verify(&[]);
     assert_eq!(said.differences(), 1);
     assert!(said.out.contains("records are set aside"), "{}", said.out);
+
+    // Every reject replays once its cause is gone: the constraint, and the taste for JSON.
+    story.execute(
+        "delete from tidegate.rejects where pipeline = '{s}' and reason = 'made up';
+         alter table {s}.t drop constraint t_id_check, add raw bytea",
+    );
+    let kept = "select count(*) from tidegate.rejects where pipeline = $1";
+    let kept: i64 = story.client.query_one(kept, &[&story.name]).expect("a count").get(0);
+    assert!(kept > 900, "{kept}");
+    let raw = ["--replay", "--param", "column.raw=value"];
+    let replayed = story.start("rejects", &raw).success(LONG);
+    let done = (figure(&replayed, "replayed"), figure(&replayed, "written"));
+    assert_eq!(done, (kept as u64, kept as u64), "{replayed}");
+    let said = story.verify(&["-w", "2"]);
+    assert_eq!(said.differences(), 0, "{}", said.out);
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub(super) struct Careful<'a> {
     hold: Hold,
     /// Whether a source has passed its limit of refused records, so that the rest need not be tried.
     limit: &'a Limit<'a>,
+    /// Whether what a trigger raises refuses the row under any code.
+    raised: bool,
 }
 
 /// Asks for a table's sources.
@@ -74,8 +76,9 @@ impl<'a> Careful<'a> {
         loader: &'a mut Loader,
         address: &'a Address,
         limit: &'a Limit<'a>,
+        raised: bool,
     ) -> Self {
-        Careful { session, loader, address, hold: Hold::None, limit }
+        Careful { session, loader, address, hold: Hold::None, limit, raised }
     }
 
     /// Writes all tables, within the open transaction. What is refused is noted in them.
@@ -260,9 +263,10 @@ impl<'a> Careful<'a> {
             let why = Error::internal("a trigger dropped rows of several of one key");
             return Ok(Some(Fault::Final(why).into()));
         }
-        let refused = self.ended(mark, loaded).await?.err();
-        found.taken |= refused.is_none();
-        Ok(refused)
+        let ended = self.ended(mark, loaded).await?;
+        // A row that a trigger dropped says nothing of what becomes of others.
+        found.taken |= matches!(ended, Ok(true));
+        Ok(ended.err())
     }
 
     /// Notes a row that was refused alone, with the column at fault.
@@ -312,11 +316,15 @@ impl<'a> Careful<'a> {
                 self.hold = Hold::Kept;
                 Ok(Ok(value))
             }
-            Err(refused) if refused.fault.is_refusal() => {
+            Err(Refused { fault, .. })
+                if !(fault.is_refusal() || self.raised && fault.is_raised()) =>
+            {
+                Err(fault)
+            }
+            Err(refused) => {
                 self.take_back(&mark).await?;
                 Ok(Err(refused))
             }
-            Err(refused) => Err(refused.fault),
         }
     }
 

@@ -98,7 +98,7 @@ impl Loader {
                 puts.columns.iter().any(|c| old.table.columns[usize::from(*c)].text.is_some());
             if table.key.is_empty() && !prepared.staged && !is_old && !texts {
                 let place = sql::place(table);
-                self.copy(session, &place, table, puts).await?;
+                all &= self.copy(session, &place, table, puts).await? == puts.units.len() as u64;
                 continue;
             }
             let encoded = Encoded { table: &old.table, is_old };
@@ -275,13 +275,14 @@ impl Loader {
         session.batch(&format!("truncate {staging}")).await
     }
 
+    /// Copies `tuples`; gives how many rows there are of them now, without those that triggers dropped.
     async fn copy(
         &mut self,
         session: &Session,
         place: &str,
         table: &Table,
         tuples: &Tuples,
-    ) -> Result<(), Refused> {
+    ) -> Result<u64, Refused> {
         self.copy_to(session, place, &sql::columns(table, &tuples.columns), tuples).await
     }
 
@@ -291,7 +292,7 @@ impl Loader {
         place: &str,
         columns: &str,
         tuples: &Tuples,
-    ) -> Result<(), Refused> {
+    ) -> Result<u64, Refused> {
         if self.staged.contains(place) {
             *self.filled.entry(place.to_owned()).or_default() += tuples.units.len();
         }
@@ -305,7 +306,7 @@ impl Loader {
         session: &Session,
         statement: &Statement,
         tuples: &Tuples,
-    ) -> Result<(), Fault> {
+    ) -> Result<u64, Fault> {
         let sink = session.within(session.client.copy_in::<_, Bytes>(statement)).await?;
         let mut sink = pin!(sink);
         session.within(sink.feed(Bytes::from_static(HEADER))).await?;
@@ -317,8 +318,7 @@ impl Loader {
             }
         }
         session.within(sink.feed(Bytes::from_static(TRAILER))).await?;
-        session.within(sink.finish()).await?;
-        Ok(())
+        session.within(sink.finish()).await
     }
 
     async fn execute(&mut self, session: &Session, sql: String) -> Result<u64, Fault> {

@@ -62,6 +62,11 @@ impl Fault {
         self.db().is_some() && !self.is_retryable()
     }
 
+    /// Whether a trigger or a function of the database's own raised it.
+    pub fn is_raised(&self) -> bool {
+        self.db().is_some_and(|db| db.routine() == Some("exec_stmt_raise"))
+    }
+
     /// Whether it blames what the rows hold, by its code alone: a fault of the data, of a constraint, of
     /// a trigger that says so, of a limit. Others blame the statement, and so every row, unless some
     /// row of the same flush is taken.

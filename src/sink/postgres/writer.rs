@@ -26,6 +26,10 @@ const UNKNOWN: &str = "the outcome of the last commit is unknown, the next run r
 /// After a refusal, for how many flushes others are expected.
 const CAREFUL: u32 = 32;
 
+/// How often a transaction is repeated that a trigger failed under the code of a temporary fault, before
+/// the row is blamed.
+const RAISED: u32 = 4;
+
 /// A worker's writer: blocks its thread while it writes.
 pub(super) struct PostgresWriter {
     runtime: Runtime,
@@ -47,6 +51,8 @@ struct Hand {
     careful: u32,
     /// Whether constraints that wait for COMMIT are known to fail there.
     constraints: bool,
+    /// Whether what a trigger raises under the code of a temporary fault has lasted too long to be one.
+    raised: bool,
 }
 
 struct Connected {
@@ -71,6 +77,7 @@ impl PostgresWriter {
             known,
             careful: 0,
             constraints: false,
+            raised: false,
         };
         Ok(PostgresWriter { runtime: runtime()?, hand })
     }
@@ -119,7 +126,7 @@ impl Hand {
         // Constraints that wait for COMMIT would fail there, and name no row.
         let constraints =
             self.constraints || work.tables.iter().any(|table| table.live.newest().1.deferrable);
-        let mut careful = self.careful > 0;
+        let mut careful = self.careful > 0 || self.raised;
         if !careful {
             session.batch(&begin).await?;
             match whole(session, loader, &mut work.tables, constraints).await {
@@ -140,7 +147,9 @@ impl Hand {
             let address = &self.store.address;
             let context = &self.context;
             let limit = |table: &TableWork| within_limits(context, table);
-            Careful::new(session, loader, address, &limit).write(&mut work.tables).await?;
+            Careful::new(session, loader, address, &limit, self.raised)
+                .write(&mut work.tables)
+                .await?;
             self.stopped(work)?;
         }
         self.finish(work, sent).await
@@ -290,6 +299,7 @@ impl Hand {
                         unknown = Some(fault);
                         sentence
                     } else if fault.is_retryable() {
+                        self.raised |= fault.is_raised() && backoff.attempts() >= RAISED;
                         fault.to_string()
                     } else {
                         return Err(self.failed(fault));
@@ -369,6 +379,7 @@ impl Writer for PostgresWriter {
         }
         self.runtime.block_on(hand.persist(&mut work))?;
         let refused = work.tables.iter().any(|table| !table.refused.is_empty());
+        hand.raised = false;
         hand.careful = if refused { CAREFUL } else { hand.careful.saturating_sub(1) };
         for step in work.moves {
             let seq = step.next_seq();

@@ -138,6 +138,37 @@ fn what_a_trigger_raises_is_the_rows_fault_under_any_code() {
 }
 
 #[test]
+fn a_temporary_code_that_a_trigger_raises_for_ever_is_the_rows_fault() {
+    let ddl = "create table @.t (k bigint, v text, n integer);
+               create function @.no() returns trigger language plpgsql as $$ begin
+                 if new.n = 1 then raise exception 'later' using errcode = '40001'; end if;
+                 return new; end $$;
+               create trigger no before insert on @.t for each row execute function @.no()";
+    let mut rig = Rig::new("for_ever", ddl, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    let rows = [Row::put(1, None, Some(0)), Row::put(2, None, Some(1)), Row::put(3, None, Some(2))];
+    rig.write(&mut *writer, &rows).expect("write");
+    assert_eq!(rig.rows(), ["(1,,0)", "(3,,2)"]);
+    assert_eq!(rejects(&mut rig), ["(1,,40001)"]);
+}
+
+#[test]
+fn a_dropped_row_does_not_hide_that_a_table_refuses_everything() {
+    let ddl = "create table @.t (k bigint, v text, n integer);
+               create function @.no() returns trigger language plpgsql as $$ begin
+                 if new.n = 1 then return null; end if;
+                 perform 1 from missing_table;
+                 return new; end $$;
+               create trigger no before insert on @.t for each row execute function @.no()";
+    let mut rig = Rig::new("hidden", ddl, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    let rows = [Row::put(1, None, Some(0)), Row::put(2, None, Some(1)), Row::put(3, None, Some(2))];
+    let error = rig.write(&mut *writer, &rows).expect_err("the trigger is broken");
+    assert!(error.to_string().contains("missing_table"), "{error}");
+    assert!(rejects(&mut rig).is_empty());
+}
+
+#[test]
 fn a_row_that_a_trigger_drops_leaves_its_predecessor() {
     let ddl = "create table @.t (k bigint primary key, v text, n integer);
                create function @.tame() returns trigger language plpgsql as $$ begin
