@@ -1,7 +1,6 @@
 //! What records held as they were read, kept until they are durable for those that come to be refused.
 //!
-//! One arena a poll: a copy of each record's bytes costs a few nanoseconds, an allocation each would
-//! cost more than decoding it. Filled only where a source's policy asks for it, and charged to the
+//! One arena a poll: bytes are copied, and not allocated record by record. Filled only where a source's policy asks for it, and charged to the
 //! memory budget.
 
 use std::collections::BTreeMap;

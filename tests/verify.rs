@@ -98,13 +98,7 @@ impl Story {
 
 impl Drop for Story {
     fn drop(&mut self) {
-        let name = &self.name;
-        let _ = self.client.batch_execute(&format!(
-            "set client_min_messages = error; drop schema {name} cascade;
-             delete from tidegate.rejects where pipeline = '{name}';
-             delete from tidegate.slices where pipeline = '{name}';
-             delete from tidegate.pipelines where pipeline = '{name}'"
-        ));
+        common::forget(&mut self.client, &self.name);
     }
 }
 

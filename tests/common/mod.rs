@@ -190,6 +190,17 @@ pub fn rows(client: &mut Client, table: &str) -> BTreeMap<i64, Order> {
     rows
 }
 
+/// Drops the schema `name` and all that is stored of the pipeline of that name.
+pub fn forget(client: &mut Client, name: &str) {
+    // A test that has failed says more than its clean-up would.
+    let _ = client.batch_execute(&format!(
+        "set client_min_messages = error; drop schema {name} cascade;
+         delete from tidegate.rejects where pipeline = '{name}';
+         delete from tidegate.slices where pipeline = '{name}';
+         delete from tidegate.pipelines where pipeline = '{name}'"
+    ));
+}
+
 /// Creates a schema of its own with the tables of the dataflows `orders` and `order_log`.
 pub fn schema(client: &mut Client, name: &str) -> String {
     let schema = unique(name);

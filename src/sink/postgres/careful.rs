@@ -1,7 +1,7 @@
 //! Writes what the server refuses in part: under savepoints, so that each refused row costs itself and
 //! nothing else, and all that is taken commits in one transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::address::Address;
 use super::arrived::{RowId, Units};
@@ -55,7 +55,7 @@ pub(super) struct Found {
     /// Whether the server took any row.
     taken: bool,
     /// Refused rows that may be taken once others are there.
-    open: Vec<RowId>,
+    open: BTreeSet<RowId>,
     /// The first fault that blames the statement rather than a row.
     statement: Option<Fault>,
     /// Whether the table's shape was read again.
@@ -164,33 +164,23 @@ impl<'a> Careful<'a> {
         refused: Refused,
         found: &mut Found,
     ) -> Result<(), Fault> {
-        match item {
-            Item::Unit(unit) if rows_of(table, unit).len() > 1 => {
-                self.apart(table, item, found).await
-            }
-            Item::Unit(unit) => {
-                let row = rows_of(table, unit)[0];
-                self.refuse(table, row, refused.fault, found).await?;
-                Ok(())
-            }
-            Item::Row(row) => {
-                self.refuse(table, row, refused.fault, found).await?;
-                Ok(())
-            }
-        }
+        let row = match item {
+            Item::Row(row) => row,
+            Item::Unit(unit) => match rows_of(table, unit) {
+                [row] => *row,
+                rows => return self.apart(table, rows.to_vec(), found).await,
+            },
+        };
+        self.refuse(table, row, refused.fault, found).await
     }
 
     /// Applies the rows of a unit one by one, so that a refused one gives way to the one before it.
     async fn apart(
         &mut self,
         table: &mut TableWork,
-        item: Item,
+        rows: Vec<RowId>,
         found: &mut Found,
     ) -> Result<(), Fault> {
-        let rows = match item {
-            Item::Unit(unit) => rows_of(table, unit).to_vec(),
-            Item::Row(row) => vec![row],
-        };
         for row in rows {
             if table.refused.contains_key(&row) {
                 continue;
@@ -212,7 +202,7 @@ impl<'a> Careful<'a> {
         let mut later = BTreeMap::new();
         for unit in table.units.iter().flat_map(Units::iter) {
             let last = unit.iter().rev().find(|row| !table.refused.contains_key(row));
-            for row in unit.iter().filter(|row| open.binary_search(row).is_ok()) {
+            for row in unit.iter().filter(|row| open.contains(row)) {
                 later.insert(*row, last.is_some_and(|last| last > row));
             }
         }
@@ -222,7 +212,6 @@ impl<'a> Careful<'a> {
         let items: Vec<Item> = open.iter().map(|row| Item::Row(*row)).collect();
         let still = table.refused.len();
         self.bisect(table, &items, found).await?;
-        found.open.sort_unstable();
         Ok(table.refused.len() - still < before.len())
     }
 
@@ -370,6 +359,10 @@ impl<'a> Careful<'a> {
             let mark = self.savepoint().await?;
             let ranks = self.loader.ranks(self.session, table.sink, &table.live, &keys).await;
             match self.ended(mark, ranks).await? {
+                Ok(ranks) if run.len() == all.len() => {
+                    table.units = Some(grouped(ranks));
+                    return Ok(());
+                }
                 Ok(_) => bisection.note(Trial::Taken),
                 Err(refused) => {
                     if self.renew(table, found).await? {
@@ -386,8 +379,9 @@ impl<'a> Careful<'a> {
         for (row, fault) in bad {
             self.refuse(table, row, fault, found).await?;
         }
-        table.units =
-            Some(ranked(self.session, self.loader, table, &good).await.map_err(|r| r.fault)?);
+        let mark = self.savepoint().await?;
+        let ranked = ranked(self.session, self.loader, table, &good).await;
+        table.units = Some(self.ended(mark, ranked).await?.map_err(|refused| refused.fault)?);
         Ok(())
     }
 }
@@ -404,8 +398,12 @@ pub(super) async fn ranked(
     }
     let keys = numbered(table, good);
     let ranks = loader.ranks(session, table.sink, &table.live, &keys).await?;
-    let row = |(row, rank): (i64, i64)| (rank, row as RowId);
-    Ok(Units::by_group(ranks.into_iter().map(row).collect()))
+    Ok(grouped(ranks))
+}
+
+/// Rows, by number, with equal ranks together.
+fn grouped(ranks: Vec<(i64, i64)>) -> Units {
+    Units::by_group(ranks.into_iter().map(|(row, rank)| (rank, row as RowId)).collect())
 }
 
 /// The keys of `rows`, each behind its number, as tuples.
@@ -439,8 +437,7 @@ fn rows_of(table: &TableWork, unit: usize) -> &[RowId] {
 fn note(table: &mut TableWork, row: RowId, fault: Fault, found: &mut Found) {
     table.refused.insert(row, fault.refusal());
     if fault.blames_neighbours() {
-        found.open.push(row);
-        found.open.sort_unstable();
+        found.open.insert(row);
     }
     if !fault.blames_row() {
         found.statement.get_or_insert(fault);

@@ -94,8 +94,7 @@ impl Loader {
         for puts in &batch.puts {
             let old = live.at(puts.version);
             let is_old = puts.version != newest;
-            let texts =
-                puts.columns.iter().any(|c| old.table.columns[usize::from(*c)].text.is_some());
+            let texts = old.table.has_texts(&puts.columns);
             if table.key.is_empty() && !prepared.staged && !is_old && !texts {
                 let place = sql::place(table);
                 all &= self.copy(session, &place, table, puts).await? == puts.units.len() as u64;
@@ -105,7 +104,7 @@ impl Loader {
             let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
             if table.arbiter || table.key.is_empty() {
                 let insert = sql::insert(table, &old.table, &puts.columns, &staging);
-                let may_skip = insert.ends_with("do nothing");
+                let may_skip = sql::keeps_existing(table, &old.table, &puts.columns);
                 let put = self.execute(session, insert).await?;
                 all &= may_skip || put == puts.units.len() as u64;
             } else {
@@ -136,8 +135,7 @@ impl Loader {
             let old = live.at(tuples.version);
             let raw = format!("pg_temp.\"tidegate_raw_{}_{}\"", sink.0, tuples.version);
             let is_old = tuples.version != newest;
-            let texts =
-                old.table.key.iter().any(|c| old.table.columns[usize::from(*c)].text.is_some());
+            let texts = old.table.has_texts(&old.table.key);
             let columns = format!("n, {}", sql::columns(&old.table, &old.table.key));
             if is_old || texts {
                 self.make(session, &raw, sql::raw_keys(table, &old.table, is_old)).await?;

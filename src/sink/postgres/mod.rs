@@ -3,12 +3,15 @@
 //! A table's rows and the positions that cover them share one transaction, whose last statement moves
 //! the positions by compare and set. The files, in the order of the data:
 //!
-//! * `target`, `ident`, `unit`, `address`, `tls`: what the dataflow says;
+//! * `target`, `unit`, `ident`, `address`, `tls`: what the dataflow says;
 //! * `connect`, `retry`: sessions, and what becomes of their faults;
 //! * `store`, `schema`, `catalog`, `lock`, `keys`: before the run;
-//! * `fields`, `encode`, `rows`, `table`: rows to bytes;
-//! * `batch`, `load`, `ledger`, `writer`: bytes to the table, in one transaction;
-//! * `rejects`, `kept`: what was refused, written and read.
+//! * `table`, `shape`, `watch`: a table as it is, and as it changes while the run lasts;
+//! * `fields`, `encode`, `encoder`, `rows`: rows to bytes;
+//! * `arrived`, `batch`, `sql`, `load`: bytes to the table;
+//! * `isolate`, `careful`, `blame`: what the server refuses of them;
+//! * `work`, `rejects`, `ledger`, `writer`: all of it in one transaction;
+//! * `kept`: refused records, read and deleted later.
 
 mod address;
 mod arrived;

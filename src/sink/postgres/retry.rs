@@ -73,10 +73,10 @@ impl Fault {
     pub fn blames_row(&self) -> bool {
         let Some(db) = self.db() else { return false };
         // A trigger may raise any words under any code; a policy refuses rows under that of a privilege.
-        let raised = ["exec_stmt_raise", "ExecWithCheckOptions"];
-        let raised = db.routine().is_some_and(|routine| raised.contains(&routine));
+        let policy = db.routine() == Some("ExecWithCheckOptions");
         let code = db.code().code();
-        raised
+        self.is_raised()
+            || policy
             || ["22", "23", "2F", "38", "39", "44", "54", "P0"]
                 .iter()
                 .any(|class| code.starts_with(class))

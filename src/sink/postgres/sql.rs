@@ -91,16 +91,21 @@ pub(super) fn insert(table: &Table, encoded: &Table, layout: &[u16], staging: &s
         return sql;
     }
     sql.push_str(&format!(" on conflict ({})", columns(table, &table.key)));
-    let others = others(encoded, layout);
-    if others.is_empty() || table.insert_only {
+    if keeps_existing(table, encoded, layout) {
         sql.push_str(" do nothing");
     } else {
+        let others = others(encoded, layout);
         let set: Vec<String> = names(encoded, &others)
             .map(|name| format!("{0} = excluded.{0}", quote(name)))
             .collect();
         sql.push_str(&format!(" do update set {}", set.join(", ")));
     }
     sql
+}
+
+/// Whether a row that is there stays as it is when one with its key is put.
+pub(super) fn keeps_existing(table: &Table, encoded: &Table, layout: &[u16]) -> bool {
+    !table.key.is_empty() && (table.insert_only || others(encoded, layout).is_empty())
 }
 
 /// The columns that an update sets: not the key, nor an identity that is always generated.
@@ -118,9 +123,9 @@ pub(super) fn update_else_insert(
     staging: &str,
 ) -> Vec<String> {
     let same = same_key(table, encoded, "s");
-    let others = others(encoded, layout);
     let mut changes = Vec::new();
-    if !others.is_empty() && !table.insert_only {
+    if !keeps_existing(table, encoded, layout) {
+        let others = others(encoded, layout);
         let set: Vec<String> = of(encoded, &others)
             .map(|column| format!("{} = {}", quote(&column.name), value(column, "s")))
             .collect();

@@ -61,3 +61,10 @@ pub(crate) struct Table {
     /// Whether a row that is there stays as it is.
     pub insert_only: bool,
 }
+
+impl Table {
+    /// Whether values of any of `columns` travel as text.
+    pub fn has_texts(&self, columns: &[u16]) -> bool {
+        columns.iter().any(|column| self.columns[usize::from(*column)].text.is_some())
+    }
+}

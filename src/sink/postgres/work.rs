@@ -206,6 +206,16 @@ impl TableWork {
         self.rejects.iter().cloned().chain(refused).collect()
     }
 
+    /// The last record of `source` that was refused.
+    pub fn last_reject(&self, source: SourceId) -> Option<Reject> {
+        let refused = self.refused.iter().rev();
+        let mut refused = refused.map(|(row, refusal)| (self.rows.at(*row), refusal));
+        match refused.find(|(at, _)| at.source == source) {
+            Some((at, refusal)) => Some(Reject { at, refusal: refusal.clone() }),
+            None => self.rejects.iter().rfind(|reject| reject.at.source == source).cloned(),
+        }
+    }
+
     /// What is to be added to the counters of each slice.
     pub fn counters(&self, sink: &SinkContext) -> BTreeMap<Lane, Counters> {
         let read = self.spans.values().map(|span| (span.lane, span.records));
@@ -228,9 +238,12 @@ impl Work {
             let sink = sink(context, table.sink)?;
             for (lane, counters) in table.counters(sink) {
                 let key = context.slice_key(sink, lane);
-                let count = counts.entry((sink.id, lane.source)).or_default();
-                count.consumed = count.consumed.wrapping_add(counters.consumed);
-                count.rejected = count.rejected.wrapping_add(counters.rejected);
+                // What is replayed was held against the limit when it was refused.
+                if table.again.is_empty() {
+                    let count = counts.entry((sink.id, lane.source)).or_default();
+                    count.consumed += counters.consumed;
+                    count.rejected += counters.rejected;
+                }
                 if let Some(step) = self.moves.iter_mut().find(|step| step.moved.key == key) {
                     step.moved.counters = counters;
                 }

@@ -17,8 +17,8 @@ use super::store::PostgresStore;
 use super::work::{self, TableWork, Work};
 use crate::error::{Error, Kind, Result};
 use crate::position::{Counters, SliceKey};
-use crate::record::{At, Lane, Offset, Policy, Reject};
-use crate::sink::{Flush, Writer, WriterContext};
+use crate::record::{At, Lane, Offset, Policy, Reject, SourceId};
+use crate::sink::{Count, Flush, Writer, WriterContext};
 
 /// What stands before the sentence of a fault that leaves a COMMIT's outcome open.
 const UNKNOWN: &str = "the outcome of the last commit is unknown, the next run reads it";
@@ -146,7 +146,7 @@ impl Hand {
             }
             let address = &self.store.address;
             let context = &self.context;
-            let limit = |table: &TableWork| within_limits(context, table);
+            let limit = |table: &TableWork| ask(context, table, table.so_far());
             Careful::new(session, loader, address, &limit, self.raised)
                 .write(&mut work.tables)
                 .await?;
@@ -191,15 +191,9 @@ impl Hand {
         };
         let generation = self.context.generation;
         let counts = work.count(&self.context)?;
-        for (sink, source, count) in &counts {
-            if count.rejected.cast_signed() <= 0 {
-                continue; // in a replay fewer than before
-            }
-            let table = work.tables.iter().find(|table| table.sink == *sink);
-            let last = table.and_then(|table| table.all_rejects().pop());
-            let source = (*source, self.context.source(*source));
-            let sink = work::sink(&self.context, *sink)?;
-            self.context.guard.ask(sink, source, *count, last.as_ref())?;
+        for table in &work.tables {
+            let counts = counts.iter().filter(|(sink, ..)| *sink == table.sink);
+            ask(&self.context, table, counts.map(|(_, source, count)| (*source, *count)))?;
         }
         set_aside(session, loader, &self.store.schema, &self.context, &work.tables).await?;
         self.ledger.open(session, generation, &work.moves).await?;
@@ -424,11 +418,15 @@ async fn whole(
     Ok(true)
 }
 
-/// Whether `table` has so far refused no more records than its sources' limits let pass.
-fn within_limits(context: &WriterContext, table: &TableWork) -> Result<()> {
+/// Refuses `counts` of `table`'s records that pass the limits of their sources.
+fn ask(
+    context: &WriterContext,
+    table: &TableWork,
+    counts: impl IntoIterator<Item = (SourceId, Count)>,
+) -> Result<()> {
     let sink = work::sink(context, table.sink)?;
-    for (id, count) in table.so_far() {
-        let last = table.all_rejects().into_iter().rfind(|reject| reject.at.source == id);
+    for (id, count) in counts {
+        let last = table.last_reject(id);
         context.guard.ask(sink, (id, context.source(id)), count, last.as_ref())?;
     }
     Ok(())

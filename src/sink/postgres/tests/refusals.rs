@@ -1,8 +1,9 @@
 //! What the server refuses costs itself and nothing else.
 
-use super::super::testing::Row;
+use super::super::testing::{Row, chunk, lane};
 use super::rig::{Rig, sink};
 use crate::error::Kind;
+use crate::record::Offset;
 
 const CHECKED: &str = "create table @.t (k bigint, v text, n integer check (n >= 0))";
 
@@ -269,4 +270,25 @@ fn a_policy_that_hides_rows_refuses_them_alone() {
     let mut writer = rig.begin();
     rig.write(&mut *writer, &[Row::put(1, None, Some(0))]).expect("write");
     assert_eq!(rejects(&mut rig), ["(0,,42501)"]);
+}
+
+#[test]
+fn a_replay_of_several_transactions_counts_each_record_anew() {
+    let mut rig = Rig::new("again", CHECKED, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    let rows: Vec<Row> = (0..4).map(|k| Row::put(k, None, Some(-1))).collect();
+    rig.write(&mut *writer, &rows).expect("all are refused");
+    assert_eq!(rig.slices(), ["4/1 4 0 0 0"]);
+    rig.place.execute("alter table @.t drop constraint t_n_check");
+    for offset in 0..4 {
+        let mut flush = rig.flush(&[&[&[Row::put(offset, None, Some(1))]]]);
+        let part = &mut flush.sinks[0];
+        part.chunks = vec![chunk(&[Row::put(offset, None, Some(1)).offset(offset)])];
+        part.spans.clear();
+        part.again = vec![(lane(0), Offset(offset))];
+        writer.write(flush).expect("it is taken now");
+    }
+    assert_eq!(rig.rows().len(), 4);
+    assert_eq!(rig.slices(), ["4/5 4 4 0 4"]);
+    assert!(rejects(&mut rig).is_empty());
 }
