@@ -179,7 +179,7 @@ impl Units {
 
     /// Whether any unit has more than one row.
     pub fn has_several(&self) -> bool {
-        self.len() < self.order.len()
+        self.iter().any(|unit| unit.len() > 1)
     }
 
     /// The rows of unit `index`, in their order.
@@ -191,6 +191,22 @@ impl Units {
 
     pub fn iter(&self) -> impl Iterator<Item = &[RowId]> {
         (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// Adds a unit of these rows.
+    pub fn push(&mut self, rows: impl IntoIterator<Item = RowId>) {
+        self.order.extend(rows);
+        let end = self.order.len() as u32;
+        self.ends.get_or_insert_default().push(end);
+    }
+
+    /// The number of each row's unit, of `rows` rows.
+    pub fn of_rows(&self, rows: u32) -> Vec<u32> {
+        let mut units = vec![u32::MAX; rows as usize];
+        for (unit, rows) in (0..).zip(self.iter()) {
+            rows.iter().for_each(|row| units[*row as usize] = unit);
+        }
+        units
     }
 
     /// All units in the order in which their last rows arrived.

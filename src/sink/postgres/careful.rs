@@ -1,7 +1,7 @@
 //! Writes what the server refuses in part: under savepoints, so that each refused row costs itself and
 //! nothing else, and all that is taken commits in one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::address::Address;
 use super::arrived::{RowId, Units};
@@ -56,6 +56,10 @@ pub(super) struct Found {
     taken: bool,
     /// Refused rows that may be taken once others are there.
     open: BTreeSet<RowId>,
+    /// Units of several rows that may be taken whole once others are there.
+    waiting: Vec<usize>,
+    /// The unit of each row, where rows are tried for themselves.
+    unit_of: Vec<u32>,
     /// The first fault that blames the statement rather than a row.
     statement: Option<Fault>,
     /// Whether the table's shape was read again.
@@ -96,11 +100,20 @@ impl<'a> Careful<'a> {
             found.push(self.table(table).await?);
         }
         // A parent may have come after its child, in this table or another.
-        let mut progress = true;
-        while progress {
-            progress = false;
+        loop {
+            let mut progress = false;
             for (table, found) in tables.iter_mut().zip(&mut found) {
                 progress |= self.again(table, found).await?;
+            }
+            if progress {
+                continue;
+            }
+            // What none of the others makes room for is taken apart, table by table.
+            let waiting =
+                tables.iter_mut().zip(&mut found).find(|(_, found)| !found.waiting.is_empty());
+            let Some((table, found)) = waiting else { break };
+            for unit in std::mem::take(&mut found.waiting) {
+                self.apart(table, rows_of(table, unit).to_vec(), found).await?;
             }
         }
         for (table, found) in tables.iter().zip(found) {
@@ -120,9 +133,18 @@ impl<'a> Careful<'a> {
             self.rank(table, &mut found).await?;
         }
         self.vanished(table);
-        let units = table.units.take().unwrap_or_default();
-        let items: Vec<Item> = units.by_arrival().into_iter().map(Item::Unit).collect();
-        table.units = Some(units);
+        let rivals =
+            table.live.newest().1.table.rivals && !table.live.newest().1.table.key.is_empty();
+        let items: Vec<Item> = match &table.units {
+            // A value may move from key to key and on: only their own order tells whether it is free.
+            Some(units) if rivals => {
+                found.unit_of = units.of_rows(table.rows.len());
+                let in_unit = |row: &RowId| found.unit_of[*row as usize] != u32::MAX;
+                (0..table.rows.len()).filter(in_unit).map(Item::Row).collect()
+            }
+            Some(units) => units.by_arrival().into_iter().map(Item::Unit).collect(),
+            None => Vec::new(),
+        };
         self.bisect(table, &items, &mut found).await?;
         Ok(found)
     }
@@ -168,6 +190,10 @@ impl<'a> Careful<'a> {
             Item::Row(row) => row,
             Item::Unit(unit) => match rows_of(table, unit) {
                 [row] => *row,
+                _ if refused.fault.blames_neighbours() => {
+                    found.waiting.push(unit);
+                    return Ok(());
+                }
                 rows => return self.apart(table, rows.to_vec(), found).await,
             },
         };
@@ -192,27 +218,35 @@ impl<'a> Careful<'a> {
         Ok(())
     }
 
-    /// Tries refused rows once more, those of which no later row of their key was taken; whether any
-    /// is taken now.
+    /// Tries once more what may be taken now: units that wait, and refused rows of which no later row
+    /// of their key was taken; whether any is taken now.
     async fn again(&mut self, table: &mut TableWork, found: &mut Found) -> Result<bool, Fault> {
+        let waiting = std::mem::take(&mut found.waiting);
         let open = std::mem::take(&mut found.open);
+        let mut progress = false;
+        if !waiting.is_empty() {
+            let items: Vec<Item> = waiting.iter().map(|unit| Item::Unit(*unit)).collect();
+            self.bisect(table, &items, found).await?;
+            progress = found.waiting.len() < waiting.len();
+        }
         if open.is_empty() {
-            return Ok(false);
+            return Ok(progress);
         }
-        let mut later = BTreeMap::new();
-        for unit in table.units.iter().flat_map(Units::iter) {
-            let last = unit.iter().rev().find(|row| !table.refused.contains_key(row));
-            for row in unit.iter().filter(|row| open.contains(row)) {
-                later.insert(*row, last.is_some_and(|last| last > row));
-            }
+        if found.unit_of.is_empty() {
+            let units = table.units.as_ref();
+            found.unit_of = units.map(|units| units.of_rows(table.rows.len())).unwrap_or_default();
         }
-        let open: Vec<RowId> =
-            open.into_iter().filter(|row| later.get(row) == Some(&false)).collect();
-        let before: Vec<_> = open.iter().filter_map(|row| table.refused.remove(row)).collect();
-        let items: Vec<Item> = open.iter().map(|row| Item::Row(*row)).collect();
+        let no_later = |row: &RowId| {
+            let Some(unit) = found.unit_of.get(*row as usize) else { return false };
+            let rows = rows_of(table, *unit as usize).iter();
+            rows.rev().take_while(|later| *later > row).all(|row| table.refused.contains_key(row))
+        };
+        let items: Vec<RowId> = open.into_iter().filter(no_later).collect();
+        let before = items.iter().filter_map(|row| table.refused.remove(row)).count();
+        let items: Vec<Item> = items.into_iter().map(Item::Row).collect();
         let still = table.refused.len();
         self.bisect(table, &items, found).await?;
-        Ok(table.refused.len() - still < before.len())
+        Ok(progress || table.refused.len() - still < before)
     }
 
     /// Writes `items` under a savepoint, without rows that are refused already; what was refused if any
@@ -223,31 +257,14 @@ impl<'a> Careful<'a> {
         items: &[Item],
         found: &mut Found,
     ) -> Result<Option<Refused>, Fault> {
-        let rows = items.iter().map(|item| match item {
-            Item::Unit(unit) => rows_of(table, *unit),
-            Item::Row(row) => std::slice::from_ref(row),
-        });
-        let batch = if table.refused.is_empty() {
-            table.batch(rows)
-        } else {
-            let open = |row: &&RowId| !table.refused.contains_key(row);
-            let left: Vec<Vec<RowId>> =
-                rows.map(|rows| rows.iter().filter(open).copied().collect()).collect();
-            // An empty one keeps its place, which a hint counts by.
-            table.batch(left.iter().map(Vec::as_slice))
-        };
-        let Some(batch) = batch else {
-            let why = Error::internal("rows of one key were encoded for different shapes");
-            return Ok(Some(Refused { fault: Fault::Final(why), unit: None }));
-        };
-        if batch.deletes.is_empty() && batch.puts.is_empty() {
+        let Gathered { units, items } = gather(table, items, &found.unit_of);
+        let batch = table.batch(units.iter());
+        if batch.is_empty() {
             return Ok(None);
         }
         let mark = self.savepoint().await?;
         let loaded = self.loader.load(self.session, table.sink, &table.live, &batch).await;
-        let several =
-            |item: &Item| matches!(item, Item::Unit(unit) if rows_of(table, *unit).len() > 1);
-        if matches!(loaded, Ok(false)) && items.iter().any(several) {
+        if matches!(loaded, Ok(false)) && units.has_several() {
             self.take_back(&mark).await?;
             let why = Error::internal("a trigger dropped rows of several of one key");
             return Ok(Some(Fault::Final(why).into()));
@@ -255,7 +272,10 @@ impl<'a> Careful<'a> {
         let ended = self.ended(mark, loaded).await?;
         // A row that a trigger dropped says nothing of what becomes of others.
         found.taken |= matches!(ended, Ok(true));
-        Ok(ended.err())
+        Ok(ended.err().map(|refused| Refused {
+            unit: refused.unit.and_then(|unit| items.get(unit).copied()),
+            ..refused
+        }))
     }
 
     /// Notes a row that was refused alone, with the column at fault.
@@ -427,6 +447,42 @@ fn numbered(table: &TableWork, rows: &[RowId]) -> Vec<Tuples> {
             units,
         })
         .collect()
+}
+
+/// What is tried at once.
+struct Gathered {
+    units: Units,
+    /// The item that each unit stands for; of rows of one key, the last.
+    items: Vec<usize>,
+}
+
+/// The rows of `items` that are not refused, those of one key together.
+fn gather(table: &TableWork, items: &[Item], unit_of: &[u32]) -> Gathered {
+    let open = |row: &RowId| !table.refused.contains_key(row);
+    let mut gathered = Gathered { units: Units::default(), items: Vec::new() };
+    // In the order in which the last of each unit comes; its rows in theirs.
+    let mut rows: Vec<(usize, RowId)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        match item {
+            Item::Row(row) => rows.push((index, *row)),
+            Item::Unit(unit) => {
+                gathered.units.push(rows_of(table, *unit).iter().copied().filter(open));
+                gathered.items.push(index);
+            }
+        }
+    }
+    let unit = |row: RowId| unit_of.get(row as usize).copied().unwrap_or(row);
+    let mut last = HashMap::new();
+    for (index, row) in &rows {
+        last.insert(unit(*row), *index);
+    }
+    rows.retain(|(_, row)| open(row));
+    rows.sort_unstable_by_key(|(_, row)| (last[&unit(*row)], *row));
+    for same in rows.chunk_by(|a, b| unit(a.1) == unit(b.1)) {
+        gathered.units.push(same.iter().map(|(_, row)| *row));
+        gathered.items.push(last[&unit(same[0].1)]);
+    }
+    gathered
 }
 
 fn rows_of(table: &TableWork, unit: usize) -> &[RowId] {

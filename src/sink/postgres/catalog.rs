@@ -74,6 +74,7 @@ pub(super) async fn read(
         }
     };
     let server_keys = key.iter().any(|at| !details[usize::from(*at)].equal_bytes());
+    let (judged, rivals) = judgement(session, &relation, &key, &columns).await?;
     let staged = relation.kind == "v" || relation.row_security;
     let table = Table {
         schema: relation.schema,
@@ -83,6 +84,8 @@ pub(super) async fn read(
         delete_when: spec.delete_when.clone(),
         server_keys,
         judges_null,
+        judged,
+        rivals,
         arbiter,
         ignore_extra: spec.ignore_extra,
         insert_only: spec.insert_only,
@@ -290,6 +293,54 @@ async fn judges_null(session: &Session, relation: &Relation) -> Result<bool, Fau
                     and g.tgtype & 3 = 3 and g.tgtype & 20 <> 0)
                and not exists (select from pg_catalog.pg_rewrite w where w.ev_class = $1)";
     Ok(session.within(session.client.query_one(sql, &[&relation.oid])).await?.get(0))
+}
+
+/// Whether the server judges rows by more than their encoder knows, and whether rows of different keys
+/// may exclude each other.
+async fn judgement(
+    session: &Session,
+    relation: &Relation,
+    key: &[u16],
+    columns: &[Column],
+) -> Result<(bool, bool), Fault> {
+    // Every row of a key has the same key: what holds of its columns alone is the same for all. An index
+    // refuses values that are too long for it, an expression may fail.
+    let sql = "with part as (
+                 select $1::oid as oid
+                 union select relid from pg_catalog.pg_partition_tree($1::oid::regclass)),
+               held as (
+                 select i.*, attr.attlen, attr.attname <> all ($2::text[]) as beside,
+                        place <= i.indnkeyatts as compared
+                   from part join pg_catalog.pg_index i on i.indrelid = part.oid
+                   cross join unnest(i.indkey::int2[]) with ordinality as k (number, place)
+                   left join pg_catalog.pg_attribute attr
+                     on attr.attrelid = i.indrelid and attr.attnum = k.number and k.number > 0),
+               rival as (
+                 select exists (
+                   select from held where (indisunique or indisexclusion)
+                      and (indisexclusion or indexprs is not null or beside and compared)) as found)
+               select rival.found
+                   or exists (select from held where indexprs is not null or indpred is not null
+                                 or beside and attlen < 0)
+                   or exists (select from part join pg_catalog.pg_constraint c on c.conrelid = part.oid
+                               where c.contype in ('c', 'f', 'x', 't'))
+                   or exists (select from part join pg_catalog.pg_trigger g on g.tgrelid = part.oid
+                               where not g.tgisinternal and g.tgenabled <> 'D')
+                   or exists (select from part join pg_catalog.pg_rewrite w on w.ev_class = part.oid)
+                   or exists (select from part
+                                join pg_catalog.pg_attribute a on a.attrelid = part.oid
+                                join pg_catalog.pg_type t on t.oid = a.atttypid
+                                left join pg_catalog.pg_type e on e.oid = t.typelem
+                               where a.attnum > 0 and not a.attisdropped
+                                 and (a.attgenerated <> '' or t.typtype not in ('b', 'e', 'r', 'm')
+                                      or e.typtype not in ('b', 'e', 'r', 'm'))),
+                      rival.found
+                 from rival";
+    let key: Vec<&str> = key.iter().map(|at| &*columns[usize::from(*at)].name).collect();
+    let row = session.within(session.client.query_one(sql, &[&relation.oid, &key])).await?;
+    let ordinary = ["r", "p"].contains(&relation.kind.as_str()) && !relation.row_security;
+    let texts = columns.iter().any(|column| column.text.is_some());
+    Ok((row.get::<_, bool>(0) || texts || !ordinary, row.get(1)))
 }
 
 /// Whether anything in the database can wait for the commit to be checked.

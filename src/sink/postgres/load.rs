@@ -91,7 +91,9 @@ impl Loader {
             self.execute(session, sql::delete(table, &old.table, &staging)).await?;
             self.empty(session, &staging).await?;
         }
-        for puts in &batch.puts {
+        // A staging table serves several rounds.
+        let reused = batch.rounds.len() > 1;
+        for puts in batch.rounds.iter().flatten() {
             let old = live.at(puts.version);
             let is_old = puts.version != newest;
             let texts = old.table.has_texts(&puts.columns);
@@ -112,7 +114,9 @@ impl Loader {
                     self.execute(session, change).await?;
                 }
             }
-            self.empty(session, &staging).await?;
+            if self.emptying || reused {
+                self.clear(session, &staging).await?;
+            }
         }
         Ok(all)
     }

@@ -54,6 +54,12 @@ pub(crate) struct Table {
     /// Whether a column that must not be null refuses a row here: not where a trigger may fill it in,
     /// nor in a view.
     pub judges_null: bool,
+    /// Whether the server judges, or changes, rows by more than their encoder knows: a CHECK, a
+    /// trigger, a foreign key, a cast from text.
+    pub judged: bool,
+    /// Whether rows of different keys may exclude each other, by a unique or exclusion constraint
+    /// beside the key's.
+    pub rivals: bool,
     /// Whether `on conflict` finds the key: not in a view with triggers instead of its inserts.
     pub arbiter: bool,
     /// Whether fields without a column are ignored.

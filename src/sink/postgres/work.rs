@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::arrived::{Arrived, RowId, Units};
-use super::batch::{self, Batch};
+use super::batch::{self, Batch, Collapse};
 use super::ledger::Move;
 use super::retry::{Fault, NEIGHBOURS};
 use super::rows::Rows;
@@ -156,18 +156,14 @@ impl TableWork {
         moves.chain(stand).collect()
     }
 
-    /// The changes that `units` make; `None` where they cannot be made at once.
-    pub fn batch<'a>(&self, units: impl Iterator<Item = &'a [RowId]>) -> Option<Batch> {
+    /// The changes that `units` make.
+    pub fn batch<'a>(&self, units: impl Iterator<Item = &'a [RowId]>) -> Batch {
         let table = &self.live.newest().1.table;
         if table.key.is_empty() {
-            return Some(batch::append(&self.rows, units));
+            return batch::append(&self.rows, units);
         }
-        batch::collapse(&self.rows, &self.live.keys(), table.insert_only, units)
-    }
-
-    /// The changes that all units make.
-    pub fn whole(&self) -> Option<Batch> {
-        self.batch(self.units.as_ref()?.iter())
+        let (keys, insert_only, judged) = (&self.live.keys(), table.insert_only, table.judged);
+        batch::collapse(&self.rows, Collapse { keys, insert_only, judged }, units)
     }
 
     /// What became of each row: of the rows of a unit that were not refused the last was written.

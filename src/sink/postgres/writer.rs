@@ -405,8 +405,8 @@ async fn whole(
             let all: Vec<RowId> = (0..table.rows.len()).collect();
             table.units = Some(ranked(session, loader, table, &all).await.map_err(|r| r.fault)?);
         }
-        let Some(batch) = table.whole() else { return Ok(false) };
-        let loaded = loader.load(session, table.sink, &table.live, &batch).await;
+        let units = table.units.iter().flat_map(Units::iter);
+        let loaded = loader.load(session, table.sink, &table.live, &table.batch(units)).await;
         if !loaded.map_err(|r| r.fault)? && table.units.as_ref().is_some_and(Units::has_several) {
             // A trigger dropped a row: what came before it of its key may stand.
             return Ok(false);

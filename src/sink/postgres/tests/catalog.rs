@@ -241,6 +241,56 @@ fn columns_that_something_else_may_fill_in_are_not_judged() {
 }
 
 #[test]
+fn what_the_server_judges_beyond_the_types_is_seen() {
+    let plain = "k bigint primary key, v text, n integer not null default 1";
+    let of = |ddl: &str| {
+        let table = &prepared("judged", ddl, None, |sink| sink.key("k")).expect(ddl).table;
+        (table.judged, table.rivals)
+    };
+    let with = |columns: &str, more: &str| {
+        of(&format!("create table @.t ({plain}{columns}); create index on @.t (n); {more}"))
+    };
+    assert_eq!(with("", ""), (false, false));
+    let function = "create function @.f() returns trigger language plpgsql as $$ begin end $$;";
+    for (columns, more) in [
+        (", check (n > 0)", ""),
+        (
+            "",
+            "create table @.p (k bigint primary key); alter table @.t add foreign key (n) references @.p",
+        ),
+        ("", "create index on @.t (v)"),
+        ("", "create index on @.t ((1 / n))"),
+        (", w integer generated always as (1 / n) stored", ""),
+        ("", "create domain @.d as int check (value > 0); alter table @.t add d @.d"),
+        ("", "create domain @.d as int check (value > 0); alter table @.t add d @.d[]"),
+        (", w inet", ""),
+        ("", &format!("{function} create trigger f before update on @.t execute function @.f()")),
+        ("", "create rule r as on update to @.t where new.n = 1 do instead nothing"),
+    ] {
+        assert_eq!(with(columns, more), (true, false), "{columns} {more}");
+    }
+    for (columns, more) in [
+        (", unique (k, n)", ""),
+        ("", "create unique index on @.t (v) where n > 0"),
+        ("", "create unique index on @.t (abs(n))"),
+        (", exclude using btree (n with =)", ""),
+    ] {
+        assert_eq!(with(columns, more), (true, true), "{columns} {more}");
+    }
+    let parted = |more: &str| {
+        of(&format!(
+            "create table @.t ({plain}) partition by list (k);
+             create table @.one (n integer not null default 1, gone int, v text, k bigint not null);
+             alter table @.one drop column gone;
+             alter table @.t attach partition @.one for values in (1); {more}"
+        ))
+    };
+    assert_eq!(parted(""), (false, false));
+    assert_eq!(parted("alter table @.one add check (n > 0)"), (true, false));
+    assert_eq!(parted("create unique index on @.one (n)"), (true, true));
+}
+
+#[test]
 fn views_take_rows_with_triggers_or_without() {
     let simple = "create table @.a (k bigint primary key, v text);
                   create view @.t as select k, v from @.a";

@@ -93,6 +93,61 @@ fn rows_refused_for_their_neighbours_are_tried_again_after_them() {
 }
 
 #[test]
+fn columns_of_a_row_that_would_be_refused_do_not_count() {
+    let ddl = "create table @.t (k bigint primary key, v text, n integer check (n > 0))";
+    let mut rig = Rig::new("columns", ddl, |p| vec![sink(p, "t").key("k")]);
+    let mut writer = rig.begin();
+    let rows = [
+        Row::put(1, Some("lost"), Some(-1)),
+        Row::put(1, None, Some(3)).without_v(),
+        Row::put(2, Some("kept"), Some(1)),
+        Row::put(2, None, Some(3)).without_v(),
+        Row::put(2, None, Some(4)).without_v(),
+    ];
+    rig.write(&mut *writer, &rows).expect("write");
+    assert_eq!(rig.rows(), ["(1,,3)", "(2,kept,4)"]);
+    assert_eq!(rejects(&mut rig), ["(0,,23514)"]);
+    assert_eq!(rig.slices(), ["5/1 5 2 2 2"]);
+}
+
+#[test]
+fn unique_values_that_move_from_key_to_key_and_on_are_taken_in_their_order() {
+    let ddl = "create table @.t (k bigint primary key, v text unique, n integer check (n < 9));
+               insert into @.t values (1, 'A'), (2, 'B'), (3, 'C')";
+    let mut rig = Rig::new("moving", ddl, |p| vec![sink(p, "t").key("k")]);
+    let mut writer = rig.begin();
+    let put = |k, v| Row::put(k, Some(v), None).without_n();
+    let rows = [
+        put(3, "X"),
+        Row::put(1, Some("C"), Some(5)),
+        put(2, "Y"),
+        put(1, "B"),
+        put(3, "W"),
+        put(4, "C"),
+        Row::put(5, None, Some(9)),
+        put(2, "Z"),
+    ];
+    rig.write(&mut *writer, &rows).expect("write");
+    assert_eq!(rig.rows(), ["(1,B,5)", "(2,Z,)", "(3,W,)", "(4,C,)"]);
+    assert_eq!(rejects(&mut rig), ["(6,,23514)"]);
+}
+
+#[test]
+fn rows_of_a_key_wait_together_for_their_parents() {
+    // The first row's parent comes with the second table, the second row's is there.
+    let ddl = "create table @.p (k bigint primary key, v text, n integer);
+               insert into @.p values (8);
+               create table @.t (k bigint primary key, v text, n integer references @.p (k))";
+    let mut rig = Rig::new("wait", ddl, |p| vec![sink(p, "t").key("k"), sink(p, "p").key("k")]);
+    let mut writer = rig.begin();
+    let children = [Row::put(1, Some("x"), Some(9)), Row::put(1, None, Some(8)).without_v()];
+    let flush = rig.flush(&[&[&children], &[&[Row::put(9, None, None)]]]);
+    writer.write(flush).expect("write");
+    assert_eq!(rig.rows(), ["(1,x,8)"]);
+    assert!(rejects(&mut rig).is_empty());
+}
+
+#[test]
 fn constraints_that_wait_for_commit_name_their_rows() {
     let ddl = "create table @.p (k bigint primary key);
                insert into @.p values (1), (2), (3);
