@@ -96,7 +96,9 @@ fn put_nanos(
     let micros = micros.div_euclid(1000) - SHIFT;
     match cell.kind {
         Kind::Time => {
-            let time = micros.rem_euclid(i128::from(DAY)) as i64;
+            // An instant that no timestamp holds is none.
+            let instant = i64::try_from(micros).ok().and_then(|micros| within(micros, -1));
+            let time = instant.ok_or_else(range)?.rem_euclid(DAY);
             field::eight(rounded(time, cell.typmod).to_be_bytes(), out);
         }
         Kind::Date => {

@@ -57,6 +57,11 @@ fn only_the_declared_unit_counts() {
     assert_eq!(server.takes(&[-1_i64, 86_400]), ["1969-12-31", "1970-01-02"]);
     let mut server = with_unit("time", Unit::Seconds);
     assert_eq!(server.takes(&[-1_i64, 86_400, 3600]), ["23:59:59", "00:00:00", "01:00:00"]);
+    // What is no instant has no time of day.
+    assert_eq!(
+        server.takes(&[9_224_318_015_999_i64, 9_224_318_016_000, -210_866_803_201]),
+        ["23:59:59", "refused with 22008", "refused with 22008"]
+    );
 }
 
 #[test]
