@@ -71,7 +71,8 @@ impl Serializer for Byte {
 
     integers! {
         serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64,
-        serialize_u16: u16, serialize_u32: u32, serialize_u64: u64
+        serialize_i128: i128, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64,
+        serialize_u128: u128
     }
 
     fn serialize_bool(self, _: bool) -> Result<u8, Fault> {

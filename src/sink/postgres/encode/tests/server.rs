@@ -406,6 +406,8 @@ fn byteas_and_uuids() {
     server.agrees(&["\\x", "\\x00fF", "\\x00 ff", "abc", ""]);
     assert_eq!(server.takes(&[vec![0_u8, 255], vec![]]), ["\\x00ff", "\\x"]);
     assert_eq!(server.takes(&[[1_i64, 256]]), ["refused with 42804"]);
+    assert_eq!(server.takes(&[[1_u128, 255], [1, u128::MAX]]), ["\\x01ff", "refused with 42804"]);
+    assert_eq!(server.takes(&[[-1_i128]]), ["refused with 42804"]);
 
     let mut server = Server::of("uuid");
     server.agrees(&[
