@@ -4,7 +4,7 @@
 //! memory budget.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::record::{Lane, Offset, Partition, Record, SourceId, Span};
@@ -37,21 +37,28 @@ pub struct Origin {
 pub type Replay = Vec<(Partition, Offset, Origin)>;
 
 /// What the records of a poll held.
+///
+/// A record's bytes lie one behind the other (key, value, the names and values of its headers), so that
+/// their lengths say where.
 #[derive(Debug, Default)]
 pub struct Origins {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    headers: Vec<(Range<usize>, Option<Range<usize>>)>,
+    /// The lengths of each header's name and value.
+    headers: Vec<(Length, Length)>,
 }
+
+/// How many bytes there are, if there is anything.
+type Length = Option<NonZeroU32>;
 
 #[derive(Debug)]
 struct Entry {
     lane: Lane,
     offset: Offset,
     timestamp: Option<i64>,
-    key: Option<Range<usize>>,
-    value: Option<Range<usize>>,
-    headers: Range<usize>,
+    key: Length,
+    value: Length,
+    headers: u32,
 }
 
 impl Origins {
@@ -66,12 +73,12 @@ impl Origins {
 
     /// Keeps `record` of `source`.
     pub fn push(&mut self, source: SourceId, record: &Record<'_>) {
-        let key = record.key.map(|key| self.copy(key));
-        let value = record.value.map(|value| self.copy(value));
+        let key = self.copy(record.key);
+        let value = self.copy(record.value);
         let first = self.headers.len();
         for (name, value) in (0..).map_while(|index| record.headers.get(index)) {
-            let name = self.copy(name.as_bytes());
-            let value = value.map(|value| self.copy(value));
+            let name = self.copy(Some(name.as_bytes()));
+            let value = self.copy(value);
             self.headers.push((name, value));
         }
         self.entries.push(Entry {
@@ -80,14 +87,16 @@ impl Origins {
             timestamp: record.timestamp,
             key,
             value,
-            headers: first..self.headers.len(),
+            headers: (self.headers.len() - first) as u32,
         });
     }
 
-    fn copy(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.bytes.len();
+    /// Keeps `bytes`; their length, one more than it is.
+    fn copy(&mut self, bytes: Option<&[u8]>) -> Length {
+        let bytes = bytes?;
         self.bytes.extend_from_slice(bytes);
-        start..self.bytes.len()
+        // The protocol counts in 31 bits.
+        u32::try_from(bytes.len()).ok().and_then(|length| NonZeroU32::MIN.checked_add(length))
     }
 
     /// Whether it holds nothing.
@@ -102,17 +111,29 @@ impl Origins {
 
     /// Fills in those of `wanted` that it holds.
     pub fn find(&self, wanted: &mut BTreeMap<(Lane, Offset), Option<Origin>>) {
-        let bytes = |range: &Range<usize>| self.bytes[range.clone()].to_vec();
+        let mut rest = &self.bytes[..];
+        let mut next = |length: Length| {
+            let length = length?.get() - 1;
+            let (bytes, after) = rest.split_at(length as usize);
+            rest = after;
+            Some(bytes)
+        };
+        let mut headers = self.headers.iter();
         for entry in &self.entries {
+            let (key, value) = (next(entry.key), next(entry.value));
+            let headers: Vec<_> = headers
+                .by_ref()
+                .take(entry.headers as usize)
+                .map(|(name, value)| (next(*name).unwrap_or_default(), next(*value)))
+                .collect();
             let Some(origin) = wanted.get_mut(&(entry.lane, entry.offset)) else { continue };
-            let headers = self.headers[entry.headers.clone()].iter().map(|(name, value)| {
-                let name = String::from_utf8_lossy(&self.bytes[name.clone()]).into_owned();
-                (name, value.as_ref().map(bytes))
+            let headers = headers.into_iter().map(|(name, value)| {
+                (String::from_utf8_lossy(name).into_owned(), value.map(<[u8]>::to_vec))
             });
             *origin = Some(Origin {
                 timestamp: entry.timestamp,
-                key: entry.key.as_ref().map(bytes),
-                value: entry.value.as_ref().map(bytes),
+                key: key.map(<[u8]>::to_vec),
+                value: value.map(<[u8]>::to_vec),
                 headers: headers.collect(),
             });
         }

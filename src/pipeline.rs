@@ -65,7 +65,7 @@ impl Default for Options {
             brokers: None,
             client: BTreeMap::new(),
             pace: Pace::default(),
-            memory: 512 << 20,
+            memory: 256 << 20,
             until_end: false,
             take_over: false,
             tick: Clock::TICK,

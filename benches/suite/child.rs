@@ -91,7 +91,7 @@ pub struct Chain {
     linger_ms: u64,
     #[arg(long, default_value_t = Pace::default().max_rows)]
     max_rows: usize,
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 256)]
     memory_mib: usize,
     #[command(flatten)]
     flags: Flags,

@@ -36,7 +36,7 @@ pub(super) struct RunArgs {
     max_bytes: usize,
 
     /// Bytes that this process may hold of what it has fetched and not yet stored.
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     memory: usize,
 
     /// Stop at the ends that the topics have at the start.

@@ -30,7 +30,7 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Pace { linger: Duration::from_millis(100), max_rows: 250_000, max_bytes: 32 << 20 }
+        Pace { linger: Duration::from_millis(100), max_rows: 100_000, max_bytes: 32 << 20 }
     }
 }
 

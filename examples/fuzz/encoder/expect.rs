@@ -419,10 +419,11 @@ fn is_time(text: &str, basic: bool) -> bool {
     let exact = digits(fraction, 100);
     match parts[..] {
         [time] => {
-            // Without colons the server takes 24:59 too.
+            // Without colons the server takes 24:59 too, and 95 seconds.
             basic
                 && digits(time, 6)
                 && !time.starts_with("24")
+                && time.get(4..).is_none_or(|second| second.is_empty() || second < "60")
                 && (time.len() == 6 || (time.len() == 4 && !text.contains('.')))
                 && exact
         }

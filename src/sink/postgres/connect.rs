@@ -28,6 +28,7 @@ set IntervalStyle = 'postgres'; \
 set client_encoding = 'UTF8'; \
 set extra_float_digits = 3; \
 set standard_conforming_strings = on; \
+set temp_buffers = '32MB'; \
 set lock_timeout = '30s'; \
 set idle_in_transaction_session_timeout = '60s'; \
 set tcp_keepalives_idle = 30; \

@@ -42,6 +42,15 @@ pub(super) struct Loader {
     filled: HashMap<String, usize>,
 }
 
+/// How rows reach a table with a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a staging table and `on conflict`.
+    Merged,
+    /// By COPY.
+    Copied,
+}
+
 /// A place in the open transaction to which it may be rolled back.
 pub(super) struct Mark(usize);
 
@@ -81,6 +90,29 @@ impl Loader {
         live: &LiveTable,
         batch: &Batch,
     ) -> Result<bool, Refused> {
+        self.load_by(session, sink, live, batch, Way::Merged).await
+    }
+
+    /// As [`Loader::load`], with rows for a table with a key copied into it as if none of their keys
+    /// were there: the server refuses the first one that is.
+    pub async fn load_new(
+        &mut self,
+        session: &Session,
+        sink: SinkId,
+        live: &LiveTable,
+        batch: &Batch,
+    ) -> Result<bool, Refused> {
+        self.load_by(session, sink, live, batch, Way::Copied).await
+    }
+
+    async fn load_by(
+        &mut self,
+        session: &Session,
+        sink: SinkId,
+        live: &LiveTable,
+        batch: &Batch,
+        way: Way,
+    ) -> Result<bool, Refused> {
         let mut all = true;
         let (newest, prepared) = live.newest();
         let table = &*prepared.table;
@@ -97,7 +129,8 @@ impl Loader {
             let old = live.at(puts.version);
             let is_old = puts.version != newest;
             let texts = old.table.has_texts(&puts.columns);
-            if table.key.is_empty() && !prepared.staged && !is_old && !texts {
+            let copied = table.key.is_empty() || way == Way::Copied;
+            if copied && !prepared.staged && !is_old && !texts {
                 let place = sql::place(table);
                 all &= self.copy(session, &place, table, puts).await? == puts.units.len() as u64;
                 continue;

@@ -24,6 +24,7 @@ mod connect;
 mod encode;
 mod encoder;
 mod fields;
+mod fresh;
 mod ident;
 mod isolate;
 mod kept;

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
+use tokio_postgres::error::SqlState;
 
 use super::arrived::{RowId, Units};
 use super::careful::{Careful, ranked};
 use super::connect::{Backend, Patience, Session, application_name, runtime};
+use super::fresh::Fresh;
 use super::keys::LockKeys;
 use super::ledger::{Ledger, Verdict, read_back};
-use super::load::Loader;
+use super::load::{Loader, Refused};
 use super::rejects;
 use super::retry::{Backoff, Fault};
 use super::store::PostgresStore;
@@ -47,6 +49,8 @@ struct Hand {
     ghost: Option<Backend>,
     /// Where the slices stand, as stored.
     known: HashMap<SliceKey, (i64, Offset)>,
+    /// Which tables may take rows as if all of their keys were new.
+    fresh: Fresh,
     /// For how many flushes more refusals are to be expected.
     careful: u32,
     /// Whether constraints that wait for COMMIT are known to fail there.
@@ -75,6 +79,7 @@ impl PostgresWriter {
             connected: None,
             ghost: None,
             known,
+            fresh: Fresh::default(),
             careful: 0,
             constraints: false,
             raised: false,
@@ -129,7 +134,7 @@ impl Hand {
         let mut careful = self.careful > 0 || self.raised;
         if !careful {
             session.batch(&begin).await?;
-            match whole(session, loader, &mut work.tables, constraints).await {
+            match whole(session, loader, &mut self.fresh, &mut work.tables, constraints).await {
                 Ok(done) => careful = !done,
                 Err(fault) if fault.is_refusal() => careful = true,
                 Err(fault) => return Err(fault),
@@ -396,6 +401,7 @@ impl Drop for PostgresWriter {
 async fn whole(
     session: &Session,
     loader: &mut Loader,
+    fresh: &mut Fresh,
     tables: &mut [TableWork],
     constraints: bool,
 ) -> Result<bool, Fault> {
@@ -405,8 +411,23 @@ async fn whole(
             let all: Vec<RowId> = (0..table.rows.len()).collect();
             table.units = Some(ranked(session, loader, table, &all).await.map_err(|r| r.fault)?);
         }
-        let units = table.units.iter().flat_map(Units::iter);
-        let loaded = loader.load(session, table.sink, &table.live, &table.batch(units)).await;
+        let batch = table.batch(table.units.iter().flat_map(Units::iter));
+        if fresh.tries(table, &batch) {
+            session.batch("savepoint fresh").await?;
+            let mark = loader.mark();
+            let copied = loader.load_new(session, table.sink, &table.live, &batch).await;
+            let known =
+                |refused: &Refused| refused.fault.code() == Some(&SqlState::UNIQUE_VIOLATION);
+            let new = !copied.as_ref().is_err_and(known);
+            fresh.note(table.sink, new);
+            if new {
+                copied.map_err(|r| r.fault)?;
+                continue;
+            }
+            session.batch("rollback to fresh").await?;
+            loader.rolled_back_to(&mark);
+        }
+        let loaded = loader.load(session, table.sink, &table.live, &batch).await;
         if !loaded.map_err(|r| r.fault)? && table.units.as_ref().is_some_and(Units::has_several) {
             // A trigger dropped a row: what came before it of its key may stand.
             return Ok(false);

@@ -286,7 +286,9 @@ impl Rest<'_> {
     }
 
     fn spaces(&mut self) {
-        self.0 = self.0.trim_ascii_start();
+        let space = |b: &u8| b.is_ascii_whitespace() || *b == b'\x0b';
+        let count = self.0.iter().take_while(|b| space(b)).count();
+        self.0 = &self.0[count..];
     }
 }
 

@@ -56,6 +56,33 @@ fn keyed_rows_collapse_as_if_applied_one_by_one() {
 }
 
 #[test]
+fn a_flush_of_new_keys_and_one_with_a_known_key_end_alike() {
+    let ddl = "create table @.t (k bigint primary key, v text, n integer default 7);
+               create table @.u (k bigint primary key, v text, n integer)";
+    let mut rig = Rig::new("fresh", ddl, |p| vec![sink(p, "t").key("k"), sink(p, "u").key("k")]);
+    let mut writer = rig.begin();
+    let put = |k, v| Row::put(k, Some(v), None).without_n();
+    // All new; then one of the second table's is known, behind two thousand that are new; then new ones
+    // again, while no trial is due.
+    let mut more: Vec<Row> = (10..2010).map(|k| put(k, "more")).collect();
+    more.push(put(9999, "known, and updated"));
+    for (first, second) in [
+        (vec![put(1, "a"), put(2, "b")], vec![put(9999, "known")]),
+        (vec![put(3, "c")], more),
+        (vec![put(4, "d"), put(1, "e")], vec![put(5, "f")]),
+        (vec![put(6, "g")], vec![put(6, "h"), put(6, "i")]),
+    ] {
+        let flush = rig.flush(&[&[&first], &[&second]]);
+        writer.write(flush).expect("write");
+    }
+    assert_eq!(rig.rows(), ["(1,e,7)", "(2,b,7)", "(3,c,7)", "(4,d,7)", "(6,g,7)"]);
+    let others = "select k, v from @.u where v <> 'more' order by k";
+    assert_eq!(rig.place.lines(others), ["(5,f)", "(6,i)", "(9999,\"known, and updated\")"]);
+    assert_eq!(rig.place.lines("select count(*) from @.u"), ["(2003)"]);
+    assert!(rig.place.lines("select 1 from #.rejects").is_empty());
+}
+
+#[test]
 fn a_table_that_is_all_key_takes_the_same_row_twice() {
     let ddl = "create table @.t (k bigint, v text, n integer, unique (n, k, v))";
     let mut rig = Rig::new("all_key", ddl, |p| vec![sink(p, "t").key(["k", "v", "n"])]);

@@ -530,6 +530,7 @@ fn timestamps() {
         let mut server = Server::of(type_name);
         server.agrees(&MOMENTS);
         server.agrees(&["2024-01-05", "2024-01-05 10:11", "2024-1-5  1:2:3", "x", ""]);
+        server.agrees(&["2024-01-05 \u{b}1:2:3", "2024-01-05 \t\r10:11"]);
         server.agrees_on_all((date(), "[T ]", time()).prop_map(|(d, t, h)| d + &t + &h));
     }
     let mut server = Server::of("timestamp");
