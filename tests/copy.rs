@@ -522,3 +522,29 @@ fn every_parameter_is_documented() {
         );
     }
 }
+
+#[test]
+fn who_forgets_the_positions_of_an_append_is_told_what_the_next_run_does() {
+    let mut story = Story::new("forgotten", "create table {s}.t (a int)");
+    story.send([value(r#"{"a":1}"#), value(r#"{"a":2}"#)]);
+    let params = [("table", "{s}.t")];
+    story.run(&params);
+    let mut forget = story.command("positions", &params, &["--forget"]);
+    let output = forget.env("TIDEGATE_LOG", "warn").output().expect("it runs");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("adds them once more"), "{said}");
+    story.run(&params);
+    assert_eq!(story.rows("select a from {s}.t order by a"), ["1", "1", "2", "2"]);
+    // With a key the rows are the same again, and nothing need be said.
+    let mut keyed = Story::new("forgotten_key", "create table {s}.t (a int primary key)");
+    keyed.send([value(r#"{"a":1}"#)]);
+    let params = [("table", "{s}.t"), ("key", "a")];
+    keyed.run(&params);
+    let mut forget = keyed.command("positions", &params, &["--forget"]);
+    let output = forget.env("TIDEGATE_LOG", "warn").output().expect("it runs");
+    assert!(output.status.success());
+    assert_eq!(text(&output.stderr), "");
+    keyed.run(&params);
+    assert_eq!(keyed.rows("select a from {s}.t"), ["1"]);
+}

@@ -217,6 +217,9 @@ impl Consumed {
             .set("group.id", "bench")
             .set("enable.auto.commit", "false")
             .set("enable.partition.eof", "true")
+            // As Tidegate has it: by default a full queue stops fetching for a second.
+            .set("fetch.queue.backoff.ms", "10")
+            .set("fetch.wait.max.ms", "100")
             .create()
             .expect("a consumer");
         let metadata = consumer.fetch_metadata(Some(topic), WAIT).expect("the topic is there");

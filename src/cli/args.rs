@@ -18,7 +18,7 @@ pub(super) struct DataflowArgs {
     pub dataflow: String,
 
     /// The pipeline's name, under which positions are stored [default: the dataflow's].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub name: Option<String>,
 
     /// A parameter of the dataflow.

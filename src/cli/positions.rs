@@ -1,6 +1,6 @@
 //! `tidegate positions`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use clap::Args;
@@ -189,11 +189,27 @@ fn change(
     for store in stores {
         let slices = stored(pipeline, plan, store, args.sink.as_deref())?;
         let covered = slices.into_iter().filter(|slice| place.covers(&slice.key));
-        let changes = covered.map(|slice| Ok((slice.key.clone(), goal(&slice)?)));
+        let mut again = BTreeSet::new();
+        let changes = covered.map(|slice| {
+            let goal = goal(&slice)?;
+            if goal.is_none_or(|goal| goal < slice.position) {
+                again.insert(slice.key.sink.clone());
+            }
+            Ok((slice.key, goal))
+        });
         let changes = changes.collect::<Result<Vec<_>>>()?;
         if !changes.is_empty() {
             found = true;
             store.store.reposition(pipeline.name(), &changes)?;
+        }
+        let appends = |name: &&String| {
+            plan.sinks.iter().any(|sink| sink.target.name == **name && !sink.target.keyed)
+        };
+        for sink in again.iter().filter(appends) {
+            tracing::warn!(
+                "sink `{sink}` has no key: what it holds of these records stays, and the next run adds them \
+                 once more; empty the table first if that is not meant"
+            );
         }
     }
     if found {

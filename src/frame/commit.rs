@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use timely::container::CapacityContainerBuilder;
@@ -125,7 +126,7 @@ pub(crate) fn commit<'s>(
                         break; // still reachable
                     }
                     let (epoch, parts) = entry.remove_entry();
-                    closed.push_back(Closed { epoch, parts });
+                    closed.push_back(Closed { epoch, parts, at: Instant::now() });
                 }
                 if let Some(sender) = &orders {
                     let done = frontier.is_empty() && !drained;

@@ -58,6 +58,8 @@ pub(crate) enum Part {
 pub(crate) struct Closed {
     pub epoch: Epoch,
     pub parts: Vec<Part>,
+    /// When it closed: from then on its rows wait.
+    pub at: Instant,
 }
 
 /// What a worker tells its flusher.
@@ -161,7 +163,7 @@ impl Pending {
     fn add(&mut self, closed: Closed) {
         assert!(closed.epoch > self.upto, "epochs close in order");
         self.upto = closed.epoch;
-        self.since.get_or_insert_with(Instant::now);
+        self.since.get_or_insert(closed.at);
         for part in closed.parts {
             match part {
                 Part::Rows(sink, chunk) => {

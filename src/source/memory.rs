@@ -181,8 +181,10 @@ impl Catalog for Ends {
 /// Where one partition's play stands.
 struct Cursor {
     lane: crate::record::Lane,
-    /// The step to come, and how many of its offsets are behind us already (in a gap).
+    /// The step to come.
     step: usize,
+    /// Where the steps before it end. The position may be further, inside a gap.
+    ended: i64,
     position: Offset,
     end: Offset,
     cuts: Vec<Offset>,
@@ -196,15 +198,17 @@ impl Cursor {
         start: Offset,
     ) -> Self {
         let steps = &script.partitions[partition.0 as usize];
-        let mut at = 0;
-        let before = |step: &&Step<T>| {
-            at += length(*step);
-            at <= start.0
-        };
-        let step = steps.iter().take_while(before).count();
+        let (mut step, mut ended) = (0, 0);
+        while let Some(next) = steps.get(step).map(length)
+            && ended + next <= start.0
+        {
+            ended += next;
+            step += 1;
+        }
         Cursor {
             lane: assignment.lane(partition),
             step,
+            ended,
             position: start,
             end: script.ends()[&partition],
             cuts: assignment.cuts.get(&partition).cloned().unwrap_or_default(),
@@ -277,8 +281,9 @@ impl<T: Clone> Reader<T> for Player<T> {
                 taken += 1;
                 batch.bytes += 64;
                 // A start may stand inside a gap: the span covers what is left of it.
-                let through: i64 = steps[..cursor.step].iter().map(length).sum();
-                read(cursor, Offset(through), records, &mut batch.spans);
+                cursor.ended += length(step);
+                let through = Offset(cursor.ended);
+                read(cursor, through, records, &mut batch.spans);
             }
         }
         if stalled {

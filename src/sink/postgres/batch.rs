@@ -3,7 +3,8 @@
 //!
 //! Rows of one key become one put wherever the server cannot tell the difference. Where a later row lacks
 //! columns of an earlier one, and the server judges more of a row than its encoder does (a CHECK, a
-//! trigger), it is shown both, in *rounds*: the n-th row of each key in round n.
+//! foreign key), it is shown both: the n-th row of each key in round n. Where what becomes of one key's
+//! row depends on others' (triggers, references of the table to itself), it is shown every row, in the order of arrival.
 
 use std::collections::BTreeMap;
 
@@ -24,19 +25,33 @@ pub(super) struct Tuples {
     pub units: Vec<u32>,
 }
 
-/// What is to be done to one table.
+/// What is to be done to one table, round by round.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct Batch(pub Vec<Round>);
+
+/// What is done at once. No key is twice among its puts.
+#[derive(Debug, Default)]
+pub(super) struct Round {
     /// The keys of rows to delete first, as tuples of the key columns.
     pub deletes: Vec<Tuples>,
-    /// The rows to put, round by round; of a round, per list of columns. No key is twice in a round.
-    pub rounds: Vec<Vec<Tuples>>,
+    /// The rows to put, per list of columns.
+    pub puts: Vec<Tuples>,
 }
 
 impl Batch {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.deletes.is_empty() && self.rounds.is_empty()
+        self.0.is_empty()
+    }
+
+    /// All tuples.
+    pub fn tuples(&self) -> impl Iterator<Item = &Tuples> {
+        self.0.iter().flat_map(|round| round.deletes.iter().chain(&round.puts))
+    }
+
+    fn of(rounds: impl IntoIterator<Item = Round>) -> Self {
+        let some = |round: &Round| !round.deletes.is_empty() || !round.puts.is_empty();
+        Batch(rounds.into_iter().filter(some).collect())
     }
 }
 
@@ -50,6 +65,8 @@ pub(super) struct Collapse<'a> {
     /// Whether the server judges rows by more than their encoder does, so that it must see each row
     /// whose columns count.
     pub judged: bool,
+    /// Whether equal keys may differ in their bytes: the first row's stay.
+    pub spelled: bool,
 }
 
 /// The rows of `units`, to be appended. Not a byte is copied.
@@ -76,8 +93,50 @@ pub(super) fn append<'a>(rows: &Arrived, units: impl Iterator<Item = &'a [RowId]
         members.push(unit);
     }
     close(run, &mut members);
-    let rounds = if all.0.is_empty() { Vec::new() } else { vec![all.0] };
-    Batch { deletes: Vec::new(), rounds }
+    Batch::of([Round { deletes: Vec::new(), puts: all.0 }])
+}
+
+/// The rows of `units`, each of one key, as they came: as many at once as follow on each other with the
+/// same columns and different keys. `keys` are the key's columns in each shape of the table.
+pub(super) fn one_by_one<'a>(
+    rows: &Arrived,
+    keys: &[Vec<u16>],
+    units: impl Iterator<Item = &'a [RowId]>,
+) -> Batch {
+    let mut order: Vec<(RowId, u32)> = (0..)
+        .zip(units)
+        .flat_map(|(unit, rows)| rows.iter().map(move |row| (*row, unit)))
+        .collect();
+    order.sort_unstable();
+    let mut rounds: Vec<(bool, Buffers)> = Vec::new();
+    // In which round each unit was last.
+    let mut last =
+        vec![usize::MAX; order.iter().map(|(_, unit)| *unit as usize + 1).max().unwrap_or(0)];
+    for (row, unit) in order {
+        let (delete, version) = (rows.is_delete(row), rows.version(row));
+        let columns = if delete { &keys[version] } else { rows.columns(row) };
+        let joins = rounds.last().is_some_and(|(deletes, round)| {
+            *deletes == delete
+                && last[unit as usize] != rounds.len() - 1
+                && round.takes(version, columns)
+        });
+        if !joins {
+            rounds.push((delete, Buffers::default()));
+        }
+        last[unit as usize] = rounds.len() - 1;
+        let Some((_, round)) = rounds.last_mut() else { continue };
+        let bytes = round.of(version, columns, unit);
+        if delete {
+            bytes.extend_from_slice(&field_count(columns.len()));
+            bytes.extend_from_slice(rows.key(row));
+        } else {
+            bytes.extend_from_slice(rows.tuple(row));
+        }
+    }
+    Batch::of(rounds.into_iter().map(|(delete, round)| match delete {
+        true => Round { deletes: round.finish(), puts: Vec::new() },
+        false => Round { deletes: Vec::new(), puts: round.finish() },
+    }))
 }
 
 /// The rows of `units`, each of one key, reduced to as few changes a key as equal applying the rows one
@@ -105,13 +164,14 @@ pub(super) fn collapse<'a>(
         if how.insert_only {
             after = &after[..after.len().min(1)];
         }
-        chain_of(rows, after, &mut chain);
+        chain_of(rows, after, how.spelled, &mut chain);
         let one_shape = || chain.iter().all(|row| rows.version(*row) == rows.version(survivor));
         let merged = chain.len() > 1 && !how.judged && one_shape();
         let wanted = if merged { 1 } else { chain.len() };
         rounds.resize_with(rounds.len().max(wanted), Buffers::default);
         if merged {
-            rounds[0].merge(rows, &chain, rows.version(survivor), unit);
+            let version = rows.version(survivor);
+            rounds[0].merge(rows, &chain, &how.keys[version], version, unit);
             continue;
         }
         for (row, round) in chain.iter().zip(&mut rounds) {
@@ -119,18 +179,23 @@ pub(super) fn collapse<'a>(
             bytes.extend_from_slice(rows.tuple(*row));
         }
     }
-    Batch { deletes: deletes.finish(), rounds: rounds.into_iter().map(Buffers::finish).collect() }
+    let mut rounds = rounds.into_iter().map(Buffers::finish);
+    let first = Round { deletes: deletes.finish(), puts: rounds.next().unwrap_or_default() };
+    let others = rounds.map(|puts| Round { deletes: Vec::new(), puts });
+    Batch::of(std::iter::once(first).chain(others))
 }
 
 /// Of `puts`, rows of one key in their order, those whose values can outlive the row that follows:
-/// the last one, and each that has a column which the next of them lacks.
-fn chain_of(rows: &Arrived, puts: &[RowId], chain: &mut Vec<RowId>) {
+/// the last one, and each that has a column which the next of them lacks, or, where keys are `spelled`, a
+/// key in other bytes.
+fn chain_of(rows: &Arrived, puts: &[RowId], spelled: bool, chain: &mut Vec<RowId>) {
     chain.clear();
     for row in puts.iter().rev() {
         let columns = rows.columns(*row);
         let covered = chain.last().is_some_and(|next| {
             let over = rows.columns(*next);
             rows.version(*next) == rows.version(*row)
+                && (!spelled || rows.key(*next) == rows.key(*row))
                 && (over == columns || columns.iter().all(|column| over.contains(column)))
         });
         if !covered {
@@ -177,14 +242,23 @@ impl Buffers {
         bytes
     }
 
-    /// One tuple with the last value of every column that any of the rows has.
-    fn merge(&mut self, rows: &Arrived, same: &[RowId], version: usize, unit: u32) {
+    /// Whether a tuple of these columns is copied with all that are here.
+    fn takes(&self, version: usize, columns: &[u16]) -> bool {
+        self.0.iter().all(|(tuples, _)| tuples.version == version && tuples.columns == columns)
+    }
+
+    /// One tuple with the last value of every column that any of the rows has, but of the key's with the
+    /// first: an update leaves the key as it is.
+    fn merge(&mut self, rows: &Arrived, same: &[RowId], key: &[u16], version: usize, unit: u32) {
         let mut last = BTreeMap::new();
         for row in same {
             let mut rest = &rows.tuple(*row)[2..];
             for column in rows.columns(*row) {
                 let (field, after) = split_field(rest);
-                last.insert(*column, field);
+                let value = last.entry(*column).or_insert(field);
+                if !key.contains(column) {
+                    *value = field;
+                }
                 rest = after;
             }
         }
@@ -223,7 +297,7 @@ mod tests {
 
     /// The tests' table, in as many shapes as a test needs.
     fn how(keys: &[Vec<u16>]) -> Collapse<'_> {
-        Collapse { keys, insert_only: false, judged: false }
+        Collapse { keys, insert_only: false, judged: false, spelled: false }
     }
 
     fn batch(script: &[&[Row]]) -> Done {
@@ -239,11 +313,19 @@ mod tests {
     /// The tuples as a single put of each of these rows would have them.
     fn puts(script: &[Row]) -> Vec<Tuples> {
         let rows = Arrived::new(vec![rows(script)]);
-        append(&rows, Units::singles(&rows).iter()).rounds.concat()
+        all_puts(&append(&rows, Units::singles(&rows).iter()))
     }
 
     fn joined(batch: &Batch) -> Vec<(Vec<u16>, Vec<u8>)> {
-        shown(&batch.rounds.concat())
+        shown(&all_puts(batch))
+    }
+
+    fn all_puts(batch: &Batch) -> Vec<Tuples> {
+        batch.0.iter().flat_map(|round| round.puts.clone()).collect()
+    }
+
+    fn all_deletes(batch: &Batch) -> usize {
+        batch.0.iter().map(|round| round.deletes.len()).sum()
     }
 
     fn shown(tuples: &[Tuples]) -> Vec<(Vec<u16>, Vec<u8>)> {
@@ -255,10 +337,10 @@ mod tests {
         let first = Row::put(1, Some("a"), Some(1));
         let done = batch(&[&[first, Row::put(2, None, None)], &[Row::put(1, Some("b"), None)]]);
         assert_eq!(done.survivors, [1, 2]);
-        assert!(done.batch.deletes.is_empty());
+        assert_eq!(all_deletes(&done.batch), 0);
         let expected = puts(&[Row::put(1, Some("b"), None), Row::put(2, None, None)]);
         assert_eq!(joined(&done.batch), shown(&expected));
-        assert_eq!(done.batch.rounds[0][0].units, [0, 1]);
+        assert_eq!(done.batch.0[0].puts[0].units, [0, 1]);
     }
 
     #[test]
@@ -280,7 +362,7 @@ mod tests {
             Row::put(1, Some("b"), None).without_n(),
         ]]);
         assert_eq!(done.survivors, [2]);
-        assert_eq!(done.batch.deletes.len(), 1);
+        assert_eq!(all_deletes(&done.batch), 1);
         let expected = puts(&[Row::put(1, Some("b"), None).without_n()]);
         assert_eq!(joined(&done.batch), shown(&expected));
     }
@@ -300,8 +382,8 @@ mod tests {
     #[test]
     fn a_delete_at_the_end_leaves_the_delete_alone() {
         let done = batch(&[&[Row::put(1, Some("a"), Some(1)), Row::delete(1)]]);
-        assert!(done.batch.rounds.is_empty());
-        assert_eq!(done.batch.deletes.len(), 1);
+        assert!(all_puts(&done.batch).is_empty());
+        assert_eq!(all_deletes(&done.batch), 1);
         assert_eq!(done.survivors, [1]);
     }
 
@@ -314,11 +396,11 @@ mod tests {
         let keys = [vec![0]];
         let how = Collapse { insert_only: true, ..how(&keys) };
         let batch = collapse(&rows, how, units.iter());
-        assert_eq!((batch.deletes.len(), rows.survivor(units.get(0), true)), (1, Some(3)));
+        assert_eq!((all_deletes(&batch), rows.survivor(units.get(0), true)), (1, Some(3)));
         assert_eq!(joined(&batch), shown(&puts(&[put("c")])));
         let batch = collapse(&rows, how, [&[0, 1][..]].into_iter());
         assert_eq!(joined(&batch), shown(&puts(&[put("a")])));
-        assert!(batch.deletes.is_empty());
+        assert_eq!(all_deletes(&batch), 0);
     }
 
     #[test]
@@ -328,10 +410,11 @@ mod tests {
         let rows = Arrived::new(vec![rows(&[Row::put(1, Some("a"), Some(1))]), later]);
         let keys = [vec![0], vec![0]];
         let batch = collapse(&rows, how(&keys), Units::by_bytes(&rows).iter());
-        let versions = |tuples: &Vec<Tuples>| tuples.iter().map(|t| t.version).collect::<Vec<_>>();
-        assert_eq!(batch.rounds.iter().map(versions).collect::<Vec<_>>(), [[0], [1]]);
-        let appended = append(&rows, Units::singles(&rows).iter()).rounds.concat();
-        assert_eq!(versions(&appended), [0, 1]);
+        let versions = |tuples: &[Tuples]| tuples.iter().map(|t| t.version).collect::<Vec<_>>();
+        assert_eq!(batch.0.len(), 2);
+        assert_eq!(versions(&all_puts(&batch)), [0, 1]);
+        let appended = append(&rows, Units::singles(&rows).iter());
+        assert_eq!(versions(&all_puts(&appended)), [0, 1]);
     }
 
     #[test]
@@ -348,11 +431,50 @@ mod tests {
         let keys = [vec![0]];
         let how = Collapse { judged: true, ..how(&keys) };
         let batch = collapse(&rows, how, Units::by_bytes(&rows).iter());
-        let rounds: Vec<_> = batch.rounds.iter().map(|round| shown(round)).collect();
+        let rounds: Vec<_> = batch.0.iter().map(|round| shown(&round.puts)).collect();
         let row = |index: usize| puts(&script[index..=index]);
         assert_eq!(rounds.len(), 3);
         assert_eq!(rounds[0], shown(&puts(&[script[1].clone(), script[4].clone()])));
         assert_eq!(rounds[1], shown(&row(3)));
         assert_eq!(rounds[2], shown(&row(5)));
+    }
+
+    #[test]
+    fn the_first_spelling_of_a_key_stays() {
+        // The key's bytes are the tiny encoder's: 1 and 2 stand for two spellings of one key.
+        let rows = Arrived::new(vec![rows(&[
+            Row::put(1, Some("a"), Some(1)),
+            Row::put(2, Some("b"), Some(2)),
+            Row::put(2, Some("c"), None).without_n(),
+        ])]);
+        let keys = [vec![0]];
+        let units = || [&[0, 1, 2][..]].into_iter();
+        let merged = collapse(&rows, Collapse { spelled: true, ..how(&keys) }, units());
+        assert_eq!(joined(&merged), shown(&puts(&[Row::put(1, Some("c"), Some(2))])));
+        let judged = Collapse { spelled: true, judged: true, ..how(&keys) };
+        assert_eq!(collapse(&rows, judged, units()).0.len(), 3);
+    }
+
+    #[test]
+    fn rows_in_their_order_are_put_together_while_they_are_alike() {
+        let put = |k, v| Row::put(k, Some(v), Some(1));
+        let script = [
+            put(2, "a"),
+            put(1, "b"),
+            put(3, "c").without_n(),
+            put(4, "d").without_n(),
+            Row::delete(1),
+            Row::delete(2),
+            put(5, "e"),
+            put(5, "f"),
+            put(6, "g"),
+        ];
+        let rows = Arrived::new(vec![rows(&script)]);
+        let batch = one_by_one(&rows, &[vec![0]], Units::by_bytes(&rows).iter());
+        let sizes = |tuples: &[Tuples]| tuples.iter().map(|t| t.units.len()).sum::<usize>();
+        let rounds: Vec<(usize, usize)> =
+            batch.0.iter().map(|round| (sizes(&round.deletes), sizes(&round.puts))).collect();
+        assert_eq!(rounds, [(0, 2), (0, 2), (2, 0), (0, 1), (0, 2)]);
+        assert_eq!(shown(&batch.0[0].puts), shown(&puts(&script[..2])));
     }
 }

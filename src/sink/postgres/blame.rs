@@ -21,9 +21,9 @@ impl Careful<'_> {
         if fault.column().is_some() {
             return Ok(None);
         }
-        let batch = table.batch([row].chunks(1));
+        let batch = table.batch([row].chunks(1), true);
         let mut blamed = None;
-        for tuples in batch.rounds.iter().flatten().chain(&batch.deletes) {
+        for tuples in batch.tuples() {
             let old = table.live.at(tuples.version);
             for index in &tuples.columns {
                 let column = &old.table.columns[usize::from(*index)];

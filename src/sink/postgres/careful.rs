@@ -133,11 +133,9 @@ impl<'a> Careful<'a> {
             self.rank(table, &mut found).await?;
         }
         self.vanished(table);
-        let rivals =
-            table.live.newest().1.table.rivals && !table.live.newest().1.table.key.is_empty();
         let items: Vec<Item> = match &table.units {
             // A value may move from key to key and on: only their own order tells whether it is free.
-            Some(units) if rivals => {
+            Some(units) if by_rows(table) => {
                 found.unit_of = units.of_rows(table.rows.len());
                 let in_unit = |row: &RowId| found.unit_of[*row as usize] != u32::MAX;
                 (0..table.rows.len()).filter(in_unit).map(Item::Row).collect()
@@ -258,13 +256,14 @@ impl<'a> Careful<'a> {
         found: &mut Found,
     ) -> Result<Option<Refused>, Fault> {
         let Gathered { units, items } = gather(table, items, &found.unit_of);
-        let batch = table.batch(units.iter());
+        let ordered = by_rows(table);
+        let batch = table.batch(units.iter(), ordered);
         if batch.is_empty() {
             return Ok(None);
         }
         let mark = self.savepoint().await?;
         let loaded = self.loader.load(self.session, table.sink, &table.live, &batch).await;
-        if matches!(loaded, Ok(false)) && units.has_several() {
+        if matches!(loaded, Ok(false)) && !ordered && units.has_several() {
             self.take_back(&mark).await?;
             let why = Error::internal("a trigger dropped rows of several of one key");
             return Ok(Some(Fault::Final(why).into()));
@@ -326,7 +325,8 @@ impl<'a> Careful<'a> {
                 Ok(Ok(value))
             }
             Err(Refused { fault, .. })
-                if !(fault.is_refusal() || self.raised && fault.is_raised()) =>
+                if self.session.is_out_of_step()
+                    || !(fault.is_refusal() || self.raised && fault.is_raised()) =>
             {
                 Err(fault)
             }
@@ -343,7 +343,7 @@ impl<'a> Careful<'a> {
             return Ok(false);
         }
         let prepared =
-            catalog::read(self.session, self.address, &table.live.spec, Look::Again).await?;
+            catalog::read(self.session, self.address, &table.live.spec, Look::Within).await?;
         Ok(table.live.publish(prepared))
     }
 
@@ -447,6 +447,12 @@ fn numbered(table: &TableWork, rows: &[RowId]) -> Vec<Tuples> {
             units,
         })
         .collect()
+}
+
+/// Whether rows are tried for themselves, not by units: those of different keys depend on each other.
+fn by_rows(table: &TableWork) -> bool {
+    let table = &table.live.newest().1.table;
+    !table.key.is_empty() && table.is_ordered()
 }
 
 /// What is tried at once.

@@ -20,7 +20,7 @@ pub(super) struct Prepared {
     /// The table.
     pub table: Arc<Table>,
     /// Whether rows go through a staging table even where there is no key: COPY refuses views and
-    /// tables with row-level security.
+    /// tables with row-level security, and a trigger may refuse it.
     pub staged: bool,
     /// Whether some table of the database has a constraint or a trigger that can be deferred to the
     /// commit.
@@ -34,6 +34,8 @@ pub(super) enum Look {
     First,
     /// While it lasts: a field whose column is gone refuses the records that carry it, not the run.
     Again,
+    /// The same within an open transaction, which a question that is refused must not abort.
+    Within,
 }
 
 /// Reads the target's shape and checks it against `spec`. All that is wrong about columns is said in
@@ -65,7 +67,7 @@ pub(super) async fn read(
         }
         (false, "v") => {
             check_view(session, &relation, &name, true).await?;
-            view_arbiter(session, &relation, &key, &columns).await?
+            view_arbiter(session, &relation, &key, &columns, look).await?
         }
         (true, _) => false,
         (false, _) => {
@@ -74,8 +76,9 @@ pub(super) async fn read(
         }
     };
     let server_keys = key.iter().any(|at| !details[usize::from(*at)].equal_bytes());
-    let (judged, rivals) = judgement(session, &relation, &key, &columns).await?;
-    let staged = relation.kind == "v" || relation.row_security;
+    let Judgement { judged, rivals, entangled, may_not_begin } =
+        judgement(session, &relation, &key, &columns).await?;
+    let staged = relation.kind == "v" || relation.row_security || may_not_begin;
     let table = Table {
         schema: relation.schema,
         name: relation.name,
@@ -86,6 +89,7 @@ pub(super) async fn read(
         judges_null,
         judged,
         rivals,
+        entangled,
         arbiter,
         ignore_extra: spec.ignore_extra,
         insert_only: spec.insert_only,
@@ -295,17 +299,25 @@ async fn judges_null(session: &Session, relation: &Relation) -> Result<bool, Fau
     Ok(session.within(session.client.query_one(sql, &[&relation.oid])).await?.get(0))
 }
 
-/// Whether the server judges rows by more than their encoder knows, and whether rows of different keys
-/// may exclude each other.
+/// What the server makes of rows beyond their types: see the fields of [`Table`] of these names.
+struct Judgement {
+    judged: bool,
+    rivals: bool,
+    entangled: bool,
+    /// Whether a trigger may refuse a COPY before it reads a row, which the client library does not
+    /// survive: see [`Session::is_out_of_step`].
+    may_not_begin: bool,
+}
+
 async fn judgement(
     session: &Session,
     relation: &Relation,
     key: &[u16],
     columns: &[Column],
-) -> Result<(bool, bool), Fault> {
+) -> Result<Judgement, Fault> {
     // Every row of a key has the same key: what holds of its columns alone is the same for all. An index
     // refuses values that are too long for it, an expression may fail.
-    let sql = "with part as (
+    let sql = "with recursive part as (
                  select $1::oid as oid
                  union select relid from pg_catalog.pg_partition_tree($1::oid::regclass)),
                held as (
@@ -318,15 +330,24 @@ async fn judgement(
                rival as (
                  select exists (
                    select from held where (indisunique or indisexclusion)
-                      and (indisexclusion or indexprs is not null or beside and compared)) as found)
-               select rival.found
+                      and (indisexclusion or indexprs is not null or beside and compared)) as found),
+               reached as (
+                 select c.confrelid as oid from part
+                   join pg_catalog.pg_constraint c on c.conrelid = part.oid and c.contype = 'f'
+                 union
+                 select c.confrelid from reached
+                   join pg_catalog.pg_constraint c on c.conrelid = reached.oid and c.contype = 'f'),
+               entangled as (
+                 select exists (select from part join reached on reached.oid = part.oid)
+                     or exists (select from part join pg_catalog.pg_trigger g on g.tgrelid = part.oid
+                                 where not g.tgisinternal and g.tgenabled <> 'D')
+                     or exists (select from part join pg_catalog.pg_rewrite w on w.ev_class = part.oid)
+                     as found)
+               select rival.found or entangled.found
                    or exists (select from held where indexprs is not null or indpred is not null
                                  or beside and attlen < 0)
                    or exists (select from part join pg_catalog.pg_constraint c on c.conrelid = part.oid
                                where c.contype in ('c', 'f', 'x', 't'))
-                   or exists (select from part join pg_catalog.pg_trigger g on g.tgrelid = part.oid
-                               where not g.tgisinternal and g.tgenabled <> 'D')
-                   or exists (select from part join pg_catalog.pg_rewrite w on w.ev_class = part.oid)
                    or exists (select from part
                                 join pg_catalog.pg_attribute a on a.attrelid = part.oid
                                 join pg_catalog.pg_type t on t.oid = a.atttypid
@@ -334,13 +355,21 @@ async fn judgement(
                                where a.attnum > 0 and not a.attisdropped
                                  and (a.attgenerated <> '' or t.typtype not in ('b', 'e', 'r', 'm')
                                       or e.typtype not in ('b', 'e', 'r', 'm'))),
-                      rival.found
-                 from rival";
+                      rival.found, entangled.found,
+                      exists (select from pg_catalog.pg_trigger g
+                               where g.tgrelid = $1 and not g.tgisinternal and g.tgenabled <> 'D'
+                                 and g.tgtype & 7 = 6)
+                 from rival, entangled";
     let key: Vec<&str> = key.iter().map(|at| &*columns[usize::from(*at)].name).collect();
     let row = session.within(session.client.query_one(sql, &[&relation.oid, &key])).await?;
-    let ordinary = ["r", "p"].contains(&relation.kind.as_str()) && !relation.row_security;
+    let is_table = ["r", "p"].contains(&relation.kind.as_str());
     let texts = columns.iter().any(|column| column.text.is_some());
-    Ok((row.get::<_, bool>(0) || texts || !ordinary, row.get(1)))
+    // An identity that is always generated keeps its first value, as a key does.
+    let keeps = columns.iter().any(|column| column.always && !key.contains(&&*column.name));
+    let judged = row.get::<_, bool>(0) || texts || !is_table || relation.row_security;
+    let entangled = row.get::<_, bool>(2) || !is_table || keeps;
+    let (rivals, may_not_begin) = (row.get(1), row.get(3));
+    Ok(Judgement { judged: judged || keeps, rivals, entangled, may_not_begin })
 }
 
 /// Whether anything in the database can wait for the commit to be checked.
@@ -375,7 +404,7 @@ async fn check_columns(
         // The field that says "delete" need not be stored.
         let marker = spec.delete_when.as_ref().map(|(field, _)| field);
         let absent = fields.iter().filter(|name| index(name).is_none() && Some(*name) != marker);
-        let may_lack = spec.ignore_extra || look == Look::Again;
+        let may_lack = spec.ignore_extra || look != Look::First;
         missing.extend(absent.filter(|_| !may_lack).map(String::as_str));
         let needed =
             columns.iter().filter(|column| judges_null && column.not_null && !column.has_default);
@@ -480,6 +509,7 @@ async fn view_arbiter(
     relation: &Relation,
     key: &[u16],
     columns: &[Column],
+    look: Look,
 ) -> Result<bool, Fault> {
     let view = format!("{}.{}", quote(&relation.schema), quote(&relation.name));
     let key = quote_all(key.iter().map(|at| &*columns[usize::from(*at)].name));
@@ -487,10 +517,16 @@ async fn view_arbiter(
         "explain insert into {view} ({key}) overriding system value select {key} from {view}
           where false on conflict ({key}) do nothing"
     );
+    if look == Look::Within {
+        session.batch("savepoint asked").await?;
+    }
     let plan = match session.within(session.client.query(&sql, &[])).await {
         Ok(plan) => plan,
         // No unique index fits, or triggers take the inserts.
         Err(fault) if fault.code() == Some(&SqlState::INVALID_COLUMN_REFERENCE) => {
+            if look == Look::Within {
+                session.batch("rollback to asked").await?;
+            }
             return Ok(false);
         }
         Err(fault) => return Err(fault),

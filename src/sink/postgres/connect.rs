@@ -2,13 +2,15 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::{Client, CopyInSink, SimpleQueryMessage, Statement};
 
 use super::address::Address;
 use super::retry::Fault;
@@ -103,6 +105,7 @@ pub(super) struct Session {
     /// The process at the other end.
     pub backend: Backend,
     connection: JoinHandle<()>,
+    out_of_step: AtomicBool,
 }
 
 impl Session {
@@ -135,7 +138,8 @@ impl Session {
                         }
                     });
                     let backend = settle(&client, &patience).await?;
-                    return Ok(Session { client, patience, backend, connection });
+                    let out_of_step = AtomicBool::new(false);
+                    return Ok(Session { client, patience, backend, connection, out_of_step });
                 }
                 Err(fault) => fault,
             };
@@ -154,6 +158,19 @@ impl Session {
             }
         }
         Err(first.unwrap_or(Fault::Late(whole.limit)))
+    }
+
+    /// Begins a COPY. Where the server refuses to begin it, the library sends one message too many, and
+    /// from then on takes each answer for that of the statement after: the session must be left.
+    pub async fn copy_in(&self, statement: &Statement) -> Result<CopyInSink<Bytes>, Fault> {
+        let begun = self.within(self.client.copy_in::<_, Bytes>(statement)).await;
+        self.out_of_step.fetch_or(begun.is_err(), Ordering::Relaxed);
+        begun
+    }
+
+    /// Whether its answers can no longer be told apart; see [`Session::copy_in`].
+    pub fn is_out_of_step(&self) -> bool {
+        self.out_of_step.load(Ordering::Relaxed)
     }
 
     /// Waits for `call` within the session's limit.

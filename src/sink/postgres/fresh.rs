@@ -34,8 +34,7 @@ impl Fresh {
             && prepared.table.arbiter
             && !prepared.table.judged
             && !prepared.staged
-            && batch.deletes.is_empty()
-            && batch.rounds.len() == 1;
+            && matches!(&batch.0[..], [round] if round.deletes.is_empty());
         if !plain {
             return false;
         }

@@ -8,7 +8,7 @@ use futures_util::SinkExt;
 use sha2::{Digest, Sha256};
 use tokio_postgres::Statement;
 
-use super::batch::{Batch, Tuples};
+use super::batch::{Batch, Round, Tuples};
 use super::connect::Session;
 use super::retry::Fault;
 use super::shape::LiveTable;
@@ -116,39 +116,48 @@ impl Loader {
         let mut all = true;
         let (newest, prepared) = live.newest();
         let table = &*prepared.table;
-        for deletes in &batch.deletes {
-            let old = live.at(deletes.version);
-            let encoded = Encoded { table: &old.table, is_old: deletes.version != newest };
-            let staging = self.stage(session, sink, "deletes", table, encoded, deletes).await?;
-            self.execute(session, sql::delete(table, &old.table, &staging)).await?;
-            self.empty(session, &staging).await?;
-        }
         // A staging table serves several rounds.
-        let reused = batch.rounds.len() > 1;
-        for puts in batch.rounds.iter().flatten() {
-            let old = live.at(puts.version);
-            let is_old = puts.version != newest;
-            let texts = old.table.has_texts(&puts.columns);
-            let copied = table.key.is_empty() || way == Way::Copied;
-            if copied && !prepared.staged && !is_old && !texts {
-                let place = sql::place(table);
-                all &= self.copy(session, &place, table, puts).await? == puts.units.len() as u64;
-                continue;
-            }
-            let encoded = Encoded { table: &old.table, is_old };
-            let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
-            if table.arbiter || table.key.is_empty() {
-                let insert = sql::insert(table, &old.table, &puts.columns, &staging);
-                let may_skip = sql::keeps_existing(table, &old.table, &puts.columns);
-                let put = self.execute(session, insert).await?;
-                all &= may_skip || put == puts.units.len() as u64;
-            } else {
-                for change in sql::update_else_insert(table, &old.table, &puts.columns, &staging) {
-                    self.execute(session, change).await?;
+        let reused = self.emptying || batch.0.len() > 1;
+        for Round { deletes, puts } in &batch.0 {
+            for deletes in deletes {
+                let old = live.at(deletes.version);
+                let encoded = Encoded { table: &old.table, is_old: deletes.version != newest };
+                let staging = self.stage(session, sink, "deletes", table, encoded, deletes).await?;
+                self.execute(session, sql::delete(table, &old.table, &staging)).await?;
+                if reused {
+                    self.clear(session, &staging).await?;
                 }
             }
-            if self.emptying || reused {
-                self.clear(session, &staging).await?;
+            for puts in puts {
+                let old = live.at(puts.version);
+                let is_old = puts.version != newest;
+                let texts = old.table.has_texts(&puts.columns);
+                let copied = table.key.is_empty() || way == Way::Copied;
+                if copied && !prepared.staged && !is_old && !texts {
+                    // What keeps the COPY from beginning, and whether there is still a unique index.
+                    session.batch(&sql::probe(table, &puts.columns)).await?;
+                    let place = sql::place(table);
+                    all &=
+                        self.copy(session, &place, table, puts).await? == puts.units.len() as u64;
+                    continue;
+                }
+                let encoded = Encoded { table: &old.table, is_old };
+                let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
+                if table.arbiter || table.key.is_empty() {
+                    let insert = sql::insert(table, &old.table, &puts.columns, &staging);
+                    let may_skip = sql::keeps_existing(table, &old.table, &puts.columns);
+                    let put = self.execute(session, insert).await?;
+                    all &= may_skip || put == puts.units.len() as u64;
+                } else {
+                    for change in
+                        sql::update_else_insert(table, &old.table, &puts.columns, &staging)
+                    {
+                        self.execute(session, change).await?;
+                    }
+                }
+                if reused {
+                    self.clear(session, &staging).await?;
+                }
             }
         }
         Ok(all)
@@ -217,7 +226,7 @@ impl Loader {
     ) -> Result<(), Refused> {
         self.copy(session, &alone.staging, &live.at(tuples.version).table, tuples).await?;
         self.execute(session, alone.insert.clone()).await?;
-        Ok(self.empty(session, &alone.staging).await?)
+        Ok(self.clear(session, &alone.staging).await?)
     }
 
     /// Where the open transaction stands.
@@ -275,28 +284,28 @@ impl Loader {
             hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         // What was encoded for an old shape is typed by its own words, not by the table's columns.
         let age = if encoded.is_old { "old" } else { "new" };
+        let counted = if table.is_ordered() { "counted" } else { "" };
         let version = tuples.version;
-        let staging = format!("pg_temp.\"tidegate_{purpose}_{}_{version}{age}_{digest}\"", sink.0);
+        let staging =
+            format!("pg_temp.\"tidegate_{purpose}_{}_{version}{age}{counted}_{digest}\"", sink.0);
         let query = sql::typed(table, encoded.table, encoded.is_old, &tuples.columns);
-        self.make(session, &staging, query).await?;
+        if self.make(session, &staging, query).await? && table.is_ordered() {
+            session.batch(&sql::count_rows(&staging)).await?;
+        }
         Ok(staging)
     }
 
-    /// Makes the temporary table `name` with the columns of `query`, once.
-    async fn make(&mut self, session: &Session, name: &str, query: String) -> Result<(), Fault> {
+    /// Makes the temporary table `name` with the columns of `query`, unless it is there.
+    async fn make(&mut self, session: &Session, name: &str, query: String) -> Result<bool, Fault> {
         if self.staged.contains(name) {
-            return Ok(());
+            return Ok(false);
         }
         let sql =
             format!("create temporary table {name} on commit delete rows as {query} with no data");
         session.batch(&sql).await?;
         self.staged.insert(name.to_owned());
         self.made.push(name.to_owned());
-        Ok(())
-    }
-
-    async fn empty(&mut self, session: &Session, staging: &str) -> Result<(), Fault> {
-        if self.emptying { self.clear(session, staging).await } else { Ok(()) }
+        Ok(true)
     }
 
     /// Empties a staging table. Deleted rows are still read over; a truncation costs files and
@@ -342,7 +351,7 @@ impl Loader {
         statement: &Statement,
         tuples: &Tuples,
     ) -> Result<u64, Fault> {
-        let sink = session.within(session.client.copy_in::<_, Bytes>(statement)).await?;
+        let sink = session.copy_in(statement).await?;
         let mut sink = pin!(sink);
         session.within(sink.feed(Bytes::from_static(HEADER))).await?;
         for piece in &tuples.pieces {

@@ -73,6 +73,14 @@ pub(super) fn delete(table: &Table, encoded: &Table, staging: &str) -> String {
     )
 }
 
+/// The column of a staging table that counts its rows as they come: a table gives its rows in any order.
+const ORDER: &str = "\"tidegate order\"";
+
+/// Has a staging table count its rows.
+pub(super) fn count_rows(staging: &str) -> String {
+    format!("alter table {staging} add column {ORDER} bigint generated always as identity")
+}
+
 /// COPY overrides `generated always as identity` by itself; INSERT must be told.
 fn insert_from(table: &Table, encoded: &Table, layout: &[u16], staging: &str) -> String {
     let values: Vec<String> = of(encoded, layout).map(|column| value(column, "s")).collect();
@@ -84,9 +92,29 @@ fn insert_from(table: &Table, encoded: &Table, layout: &[u16], staging: &str) ->
     )
 }
 
+/// In which order rows are put.
+fn order(table: &Table) -> String {
+    if table.is_ordered() { format!(" order by s.{ORDER}") } else { String::new() }
+}
+
+/// Asks whether rows of these columns can be put, without putting any: no trigger fires. The table stays
+/// as it is from then on until the transaction's end.
+pub(super) fn probe(table: &Table, layout: &[u16]) -> String {
+    let nulls = vec!["null"; layout.len()].join(", ");
+    let mut sql = format!(
+        "explain insert into {} ({}) overriding system value select {nulls} where false",
+        place(table),
+        columns(table, layout)
+    );
+    if !table.key.is_empty() {
+        sql.push_str(&format!(" on conflict ({}) do nothing", columns(table, &table.key)));
+    }
+    sql
+}
+
 /// Puts the rows of `staging`, each in the place of the row with its key.
 pub(super) fn insert(table: &Table, encoded: &Table, layout: &[u16], staging: &str) -> String {
-    let mut sql = insert_from(table, encoded, layout, staging);
+    let mut sql = insert_from(table, encoded, layout, staging) + &order(table);
     if table.key.is_empty() {
         return sql;
     }
@@ -136,9 +164,10 @@ pub(super) fn update_else_insert(
         ));
     }
     changes.push(format!(
-        "{} where not exists (select from {} as t where {same})",
+        "{} where not exists (select from {} as t where {same}){}",
         insert_from(table, encoded, layout, staging),
-        place(table)
+        place(table),
+        order(table)
     ));
     changes
 }

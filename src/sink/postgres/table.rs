@@ -60,6 +60,9 @@ pub(crate) struct Table {
     /// Whether rows of different keys may exclude each other, by a unique or exclusion constraint
     /// beside the key's.
     pub rivals: bool,
+    /// Whether what becomes of one key's row may depend on others' rows, or on the rows that were there in
+    /// between: where there are triggers or rules, in views, and where the table refers to itself.
+    pub entangled: bool,
     /// Whether `on conflict` finds the key: not in a view with triggers instead of its inserts.
     pub arbiter: bool,
     /// Whether fields without a column are ignored.
@@ -69,6 +72,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// Whether rows of different keys must be put in their order.
+    pub fn is_ordered(&self) -> bool {
+        self.rivals || self.entangled
+    }
+
     /// Whether values of any of `columns` travel as text.
     pub fn has_texts(&self, columns: &[u16]) -> bool {
         columns.iter().any(|column| self.columns[usize::from(*column)].text.is_some())

@@ -156,14 +156,19 @@ impl TableWork {
         moves.chain(stand).collect()
     }
 
-    /// The changes that `units` make.
-    pub fn batch<'a>(&self, units: impl Iterator<Item = &'a [RowId]>) -> Batch {
+    /// The changes that `units` make; with `ordered`, row by row in the order of arrival, which tables whose
+    /// rows depend on each other always need.
+    pub fn batch<'a>(&self, units: impl Iterator<Item = &'a [RowId]>, ordered: bool) -> Batch {
         let table = &self.live.newest().1.table;
+        let keys = &self.live.keys();
         if table.key.is_empty() {
             return batch::append(&self.rows, units);
         }
-        let (keys, insert_only, judged) = (&self.live.keys(), table.insert_only, table.judged);
-        batch::collapse(&self.rows, Collapse { keys, insert_only, judged }, units)
+        if ordered || table.entangled {
+            return batch::one_by_one(&self.rows, keys, units);
+        }
+        let (insert_only, judged, spelled) = (table.insert_only, table.judged, table.server_keys);
+        batch::collapse(&self.rows, Collapse { keys, insert_only, judged, spelled }, units)
     }
 
     /// What became of each row: of the rows of a unit that were not refused the last was written.

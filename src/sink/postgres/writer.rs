@@ -139,12 +139,18 @@ impl Hand {
                 Err(fault) if fault.is_refusal() => careful = true,
                 Err(fault) => return Err(fault),
             }
-            if careful {
+            if careful && session.is_out_of_step() {
+                self.disconnect();
+                self.connect().await?;
+            } else if careful {
                 session.batch("rollback").await?;
                 loader.rolled_back();
             }
         }
         if careful {
+            let Some(Connected { session, loader }) = &mut self.connected else {
+                return Err(Error::internal("a session was just opened").into());
+            };
             session.batch(&begin).await?;
             if constraints {
                 session.batch("set constraints all immediate").await?;
@@ -411,7 +417,7 @@ async fn whole(
             let all: Vec<RowId> = (0..table.rows.len()).collect();
             table.units = Some(ranked(session, loader, table, &all).await.map_err(|r| r.fault)?);
         }
-        let batch = table.batch(table.units.iter().flat_map(Units::iter));
+        let batch = table.batch(table.units.iter().flat_map(Units::iter), false);
         if fresh.tries(table, &batch) {
             session.batch("savepoint fresh").await?;
             let mark = loader.mark();
@@ -428,7 +434,9 @@ async fn whole(
             loader.rolled_back_to(&mark);
         }
         let loaded = loader.load(session, table.sink, &table.live, &batch).await;
-        if !loaded.map_err(|r| r.fault)? && table.units.as_ref().is_some_and(Units::has_several) {
+        let collapses = !table.live.newest().1.table.entangled;
+        let several = || table.units.as_ref().is_some_and(Units::has_several);
+        if !loaded.map_err(|r| r.fault)? && collapses && several() {
             // A trigger dropped a row: what came before it of its key may stand.
             return Ok(false);
         }

@@ -277,6 +277,26 @@ fn what_the_server_judges_beyond_the_types_is_seen() {
     ] {
         assert_eq!(with(columns, more), (true, true), "{columns} {more}");
     }
+    for (ddl, entangled) in [
+        ("create table @.t (k bigint primary key, n bigint references @.t)", true),
+        (
+            "create table @.u (k bigint primary key);
+             create table @.t (k bigint primary key, n bigint references @.u);
+             alter table @.u add foreign key (k) references @.t",
+            true,
+        ),
+        (
+            "create table @.u (k bigint primary key);
+             create table @.t (k bigint primary key, n bigint references @.u)",
+            false,
+        ),
+        ("create table @.t (k bigint primary key, i int generated always as identity)", true),
+        ("create table @.u (k bigint primary key); create view @.t as select * from @.u", true),
+    ] {
+        let shape = prepared("entangled", ddl, None, |sink| sink.key("k")).expect(ddl);
+        assert_eq!(shape.table.entangled, entangled, "{ddl}");
+        assert!(shape.table.judged, "{ddl}");
+    }
     let parted = |more: &str| {
         of(&format!(
             "create table @.t ({plain}) partition by list (k);

@@ -71,7 +71,7 @@ fn rows_that_lack_columns_in_a_table_that_refuses_some_end_as_they_would_one_by_
         }
     }
     let refused = rig.place.lines("select 1 from #.rejects").len();
-    assert!(refused > 20, "{refused}");
+    assert!(refused > 0, "no script had a row that is refused");
     rig.slices(); // the sums hold
 }
 
