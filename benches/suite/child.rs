@@ -91,8 +91,8 @@ pub struct Chain {
     linger_ms: u64,
     #[arg(long, default_value_t = Pace::default().max_rows)]
     max_rows: usize,
-    #[arg(long, default_value_t = 256)]
-    memory_mib: usize,
+    #[arg(long, default_value_t = 256 << 10)]
+    memory_kib: usize,
     #[command(flatten)]
     flags: Flags,
 }
@@ -126,7 +126,7 @@ impl Chain {
                 max_rows: self.max_rows,
                 ..Pace::default()
             },
-            memory: self.memory_mib << 20,
+            memory: self.memory_kib << 10,
             stop,
             ..Options::default()
         };

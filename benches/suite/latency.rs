@@ -17,7 +17,7 @@ const WARM: u64 = RATE * 2;
 pub fn measure(suite: &Suite, report: &mut Report) {
     let seconds = if suite.short { 10 } else { 30 };
     let (mut p50, mut p99) = (Vec::new(), Vec::new());
-    for round in 0..suite.rounds(2, 3) {
+    for round in 0..suite.rounds(3, 5) {
         let mut waits = run(RATE * seconds + WARM);
         waits.sort_by(f64::total_cmp);
         let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize];

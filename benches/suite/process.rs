@@ -67,11 +67,7 @@ impl Running {
         out.read_to_string(&mut text).expect("it says something");
         assert!(status.success(), "`{}` ended with {status}\n{text}", self.what);
         let line = text.lines().last().unwrap_or_default();
-        let figure = |name: &str| -> f64 {
-            let word = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-            word.and_then(|value| value.parse().ok())
-                .unwrap_or_else(|| panic!("`{line}` has no `{name}`"))
-        };
+        let figure = |name: &str| figure(line, name);
         let (work, cpu, peak) = (figure("work"), figure("cpu"), figure("peak"));
         Done { wall, work, cpu, peak, count: figure("count") as u64 }
     }
@@ -84,6 +80,13 @@ impl Drop for Running {
             let _ = self.handle.wait();
         }
     }
+}
+
+/// The value of `name=value` in a line.
+pub fn figure(line: &str, name: &str) -> f64 {
+    let word = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    word.and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("`{line}` has no number `{name}`"))
 }
 
 /// Runs this program as `child` with `arguments` to its end.

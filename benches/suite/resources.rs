@@ -46,8 +46,9 @@ fn stalled(topic: &Topic) -> f64 {
     let schema = unique("books");
     let proxy = Proxy::new(Duration::ZERO);
     let mut arguments = words(&format!(
-        "chain --topic {} --table {table} --schema {schema} --memory-mib {BUDGET} --endless",
-        topic.0
+        "chain --topic {} --table {table} --schema {schema} --memory-kib {} --endless",
+        topic.0,
+        BUDGET * 1024.0
     ));
     arguments.extend(["--url".to_owned(), proxy.url.clone()]);
     let chain = Running::start(&arguments);

@@ -9,6 +9,7 @@ use clap::Args;
 use super::load::Topic;
 use super::place::Place;
 use super::plot;
+use super::process::figure;
 use super::report::{bounds, median};
 
 #[derive(Args)]
@@ -120,10 +121,6 @@ impl Scaling {
         let text = String::from_utf8_lossy(&done.stdout);
         assert!(done.status.success(), "the run ended with {}", done.status);
         let line = text.lines().last().unwrap_or_default();
-        let figure = |name: &str| -> f64 {
-            let word = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-            word.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("`{line}`: {name}?"))
-        };
-        (figure("consumed"), figure("seconds"))
+        (figure(line, "consumed"), figure(line, "seconds"))
     }
 }
