@@ -336,6 +336,14 @@ fn a_dataflow_runs_to_the_end_and_its_positions_can_be_moved() {
 
     let sentence = end(place.command("positions", &["--set", &format!("{}[1]=999", place.name)]));
     assert!(sentence.sentence(3).contains("can be read from 0 to "));
+    // One change that cannot be made leaves the others alone.
+    let before = end(place.command("positions", &[])).well();
+    let (zero, nine) = (format!("{}[0]=0", place.name), format!("{}[9]=1", place.name));
+    let refused = end(place.command("positions", &["--set", &zero, "--set", &nine])).sentence(3);
+    assert!(refused.contains("[9]`"), "{refused}");
+    let both = end(place.command("positions", &["--set", &zero, "--forget"]));
+    assert_eq!(both.code, 2);
+    assert_eq!(end(place.command("positions", &[])).well(), before);
     let sentence = end(place.command("positions", &["--forget", "elsewhere"])).sentence(3);
     assert!(sentence.contains("has no position of `elsewhere`"), "{sentence}");
     let positions = end(place.command("positions", &["--forget"])).well();

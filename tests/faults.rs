@@ -280,3 +280,31 @@ fn a_source_that_is_held_back_is_not_lingered_on() {
     assert_eq!(rows.rows(), [1999]);
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
+
+#[test]
+fn a_replay_that_is_asked_to_end_says_so_and_claims_nothing() {
+    let store = MemoryStore::new();
+    let script = Script::new(vec![vec![Step::Row(1_u64)]]);
+    let pipeline = Pipeline::new("replayed", move |engine| {
+        let source = source::Memory::new("numbers", Arc::clone(&script));
+        engine.dataframe(source).sink(sink::Memory::table(&store, "table"));
+        Ok(())
+    });
+    let options = Options::default();
+    let kept = tidegate::Kept {
+        id: 1,
+        sink: "table".into(),
+        topic: "numbers".into(),
+        partition: Partition(0),
+        offset: Offset(0),
+        origin: Some(tidegate::origins::Origin::default()),
+    };
+    let replayed = pipeline
+        .replay(&options, |_, after| {
+            options.stop.request();
+            Ok(if after == 0 { vec![kept.clone()] } else { Vec::new() })
+        })
+        .expect("it ends well");
+    assert!(replayed.ended);
+    assert_eq!((replayed.written, replayed.rejected), (0, 0));
+}

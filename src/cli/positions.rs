@@ -33,7 +33,13 @@ pub(super) struct PositionsArgs {
     /// Drops positions, with their counters: of one partition (`orders[3]`), which the next run reads
     /// from its beginning, or of a topic (`orders`) or all, which it starts as if for the first time.
     /// Only while no run holds the pipeline's lock.
-    #[arg(long, value_name = "WHERE", num_args = 0..=1, default_missing_value = "")]
+    #[arg(
+        long,
+        value_name = "WHERE",
+        num_args = 0..=1,
+        default_missing_value = "",
+        conflicts_with = "set"
+    )]
     forget: Option<Place>,
 }
 
@@ -127,14 +133,18 @@ pub(super) fn positions(entries: &Entries, args: &PositionsArgs) -> Result<()> {
     }
     if let Some(place) = &args.forget {
         // Also of topics that are gone, which is what it is for; so no source is asked.
-        change(&pipeline, &plan, &stores, args, place, |_| Ok(None))?;
+        let changes = changes(&pipeline, &plan, &stores, args, place, |_| Ok(None))?;
+        apply(&pipeline, &plan, &stores, changes)?;
     }
     let ends = ends(&mut plan)?;
+    // All are looked at before any is made: one that cannot be leaves the others alone.
+    let mut moves = Changes::new();
     for Move { place, goal } in &args.set {
-        change(&pipeline, &plan, &stores, args, place, |slice| {
+        moves.extend(changes(&pipeline, &plan, &stores, args, place, |slice| {
             resolve(&slice.key, *goal, &ends).map(Some)
-        })?;
+        })?);
     }
+    apply(&pipeline, &plan, &stores, moves)?;
     let mut table = Table::new(["sink", "source", "partition", "position", "end", "lag"]);
     for store in &stores {
         for slice in stored(&pipeline, &plan, store, args.sink.as_deref())? {
@@ -176,44 +186,29 @@ fn stored(
     Ok(slices)
 }
 
-/// Moves or drops all slices that `place` covers; one at least, or the user had another in mind.
-fn change(
+/// By store and slice, where it stands and where it is to stand; `None` drops it.
+type Changes = BTreeMap<(usize, SliceKey), (Offset, Option<Offset>)>;
+
+/// What is to become of all slices that `place` covers; one at least, or the user had another in mind.
+fn changes(
     pipeline: &Pipeline,
     plan: &Plan,
     stores: &[StorePlan],
     args: &PositionsArgs,
     place: &Place,
     goal: impl Fn(&Slice) -> Result<Option<Offset>>,
-) -> Result<()> {
-    let mut found = place.source.is_none();
-    for store in stores {
-        let slices = stored(pipeline, plan, store, args.sink.as_deref())?;
-        let covered = slices.into_iter().filter(|slice| place.covers(&slice.key));
-        let mut again = BTreeSet::new();
-        let changes = covered.map(|slice| {
-            let goal = goal(&slice)?;
-            if goal.is_none_or(|goal| goal < slice.position) {
-                again.insert(slice.key.sink.clone());
+) -> Result<Changes> {
+    let mut changes = Changes::new();
+    for (index, store) in stores.iter().enumerate() {
+        for slice in stored(pipeline, plan, store, args.sink.as_deref())? {
+            if place.covers(&slice.key) {
+                let goal = goal(&slice)?;
+                changes.insert((index, slice.key), (slice.position, goal));
             }
-            Ok((slice.key, goal))
-        });
-        let changes = changes.collect::<Result<Vec<_>>>()?;
-        if !changes.is_empty() {
-            found = true;
-            store.store.reposition(pipeline.name(), &changes)?;
-        }
-        let appends = |name: &&String| {
-            plan.sinks.iter().any(|sink| sink.target.name == **name && !sink.target.keyed)
-        };
-        for sink in again.iter().filter(appends) {
-            tracing::warn!(
-                "sink `{sink}` has no key: what it holds of these records stays, and the next run adds them \
-                 once more; empty the table first if that is not meant"
-            );
         }
     }
-    if found {
-        return Ok(());
+    if !changes.is_empty() || place.source.is_none() {
+        return Ok(changes);
     }
     let source = place.source.as_deref().unwrap_or_default();
     let partition = place.partition.map(|p| format!("[{p}]")).unwrap_or_default();
@@ -221,6 +216,32 @@ fn change(
         "pipeline `{}` has no position of `{source}{partition}`; see `positions` without a change",
         pipeline.name()
     )))
+}
+
+/// Makes `changes`, and says what they mean for tables to which rows are appended.
+fn apply(pipeline: &Pipeline, plan: &Plan, stores: &[StorePlan], changes: Changes) -> Result<()> {
+    let mut again = BTreeSet::new();
+    for (index, store) in stores.iter().enumerate() {
+        let here = changes.iter().filter(|((at, _), _)| *at == index);
+        let moves: Vec<_> = here.map(|((_, key), (_, goal))| (key.clone(), *goal)).collect();
+        if !moves.is_empty() {
+            store.store.reposition(pipeline.name(), &moves)?;
+        }
+    }
+    for ((_, key), (position, goal)) in changes {
+        let keyed = plan.sinks.iter().any(|s| s.target.name == key.sink && s.target.keyed);
+        if !keyed && goal.is_none_or(|goal| goal < position) {
+            again.insert(key.sink);
+        }
+    }
+    for sink in again {
+        tracing::warn!(
+            "sink `{sink}` has no key: what it holds of these records stays, and the next run adds them \
+             once more; empty the table first if that is not meant, and delete what was set aside \
+             of them (`rejects --delete`), which a replay would add once more too"
+        );
+    }
+    Ok(())
 }
 
 fn ends(plan: &mut Plan) -> Result<Ends> {

@@ -48,10 +48,13 @@ pub struct Replayed {
     pub collapsed: u64,
     /// What was left where it is: per sink and reason, how many.
     pub left: BTreeMap<(String, &'static str), u64>,
+    /// Whether it was asked to end before all was tried; what was refused again in its last transactions
+    /// is not counted then.
+    pub ended: bool,
 }
 
 const KEYED: &str = "it has a key: a newer record may have been applied since, over which an old one must \
-                     not be put; export it with `--json`, correct it, and produce it to the topic again";
+                     not be put; export it with `--json`, correct its payload, and produce that to the topic again";
 const FAN_OUT: &str = "a record may make several of its rows, some of which were written; export it with \
                        `--json`";
 const GONE: &str = "the dataflow has no such sink or source any more; export it with `--json`";
@@ -109,7 +112,11 @@ impl Pipeline {
                         seen.insert((sink.clone(), topic.clone(), *partition, *offset))
                     })
                     .collect();
-                if fresh.is_empty() || options.stop.is_requested() {
+                if fresh.is_empty() {
+                    break;
+                }
+                if options.stop.is_requested() {
+                    replayed.ended = true;
                     break;
                 }
                 let fresh =
@@ -166,10 +173,13 @@ impl Pipeline {
         // Each record that was replayed was taken out of the rejected ones first.
         let done = filtered + written + collapsed;
         let again = rejected.wrapping_add(round.count);
+        replayed.ended |= options.stop.is_requested();
         replayed.filtered += filtered;
         replayed.written += written;
         replayed.collapsed += collapsed;
-        replayed.rejected += again.min(round.count.saturating_sub(done));
+        if !replayed.ended {
+            replayed.rejected += again.min(round.count.saturating_sub(done));
+        }
         Ok(())
     }
 }

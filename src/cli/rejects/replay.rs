@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cli::output::print;
 use crate::cli::signals;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pipeline::{Kept, Options, Pipeline};
 use crate::sink::Selection;
 
@@ -49,5 +49,11 @@ pub(super) fn replay(pipeline: &Pipeline, options: &Options, selection: &Selecti
         replayed.collapsed,
         replayed.rejected,
     );
-    print(lines)
+    print(lines)?;
+    if replayed.ended {
+        return Err(Error::sink(
+            "the replay was asked to end before all was tried; run it again for the rest",
+        ));
+    }
+    Ok(())
 }
