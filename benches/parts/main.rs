@@ -107,7 +107,7 @@ fn frame(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let (script, store) = (Arc::clone(&script), MemoryStore::new());
                 let pipeline = Pipeline::new("frame", move |engine| {
-                    let mut frame = engine.dataframe(Memory::new("rows", script.clone()));
+                    let mut frame = engine.dataframe(Memory::new("rows", Arc::clone(&script)));
                     for _ in 1..filters {
                         frame = frame.filter(|row| black_box(*row) < ROWS);
                     }

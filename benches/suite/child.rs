@@ -1,6 +1,7 @@
 //! What runs in processes of its own: the chain, and what it is compared with.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -288,8 +289,8 @@ impl Parse {
         let store = MemoryStore::new();
         let pipeline = Pipeline::new("parse", move |engine| {
             engine
-                .dataframe(Memory::new("orders", script.clone()))
-                .try_map(|value| sonic_rs::from_slice::<Order>(value))
+                .dataframe(Memory::new("orders", Arc::clone(&script)))
+                .try_map(sonic_rs::from_slice::<Order>)
                 .filter(|order| Keep::None.keeps(order))
                 .sink(Table::table(&store, "none"));
             Ok(())

@@ -87,7 +87,9 @@ pub fn idle(_suite: &Suite, report: &mut Report) {
     std::thread::sleep(time);
     let share = 100.0 * (spent() - before) / time.as_secs_f64();
     processes.iter().for_each(Running::terminate);
-    processes.into_iter().for_each(|process| drop(process.wait(Duration::from_secs(240))));
+    for process in processes {
+        process.wait(Duration::from_secs(240));
+    }
     place.client.batch_execute(&format!("drop schema {schema} cascade")).expect("it goes");
     report.run("idle_cpu", 0, "both processes", share, "% of a core");
     report.figure("idle_cpu", vec![share]);
