@@ -94,9 +94,9 @@ impl Origins {
     /// Keeps `bytes`; their length, one more than it is.
     fn copy(&mut self, bytes: Option<&[u8]>) -> Length {
         let bytes = bytes?;
+        let length = u32::try_from(bytes.len()).expect("the protocol counts in 31 bits");
         self.bytes.extend_from_slice(bytes);
-        // The protocol counts in 31 bits.
-        u32::try_from(bytes.len()).ok().and_then(|length| NonZeroU32::MIN.checked_add(length))
+        NonZeroU32::MIN.checked_add(length)
     }
 
     /// Whether it holds nothing.

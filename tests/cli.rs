@@ -353,6 +353,7 @@ fn a_dataflow_runs_to_the_end_and_its_positions_can_be_moved() {
 
 #[test]
 fn a_parameter_that_no_dataflow_asks_for_is_one_sentence_and_ends_with_3() {
+    assert_eq!(run(&["check", "orders", "--name", ""]).code, 2);
     let sentence = run(&["check", "orders", "--param", "tabel=elsewhere"]).sentence(3);
     assert_eq!(
         sentence,

@@ -50,6 +50,12 @@ pub fn topic(name: &str, partitions: i32) -> String {
     topic
 }
 
+/// Deletes a topic.
+pub fn delete(topic: &str) {
+    let deleted = block_on(admin().delete_topics(&[topic], &AdminOptions::new()));
+    deleted.expect("the broker answers").into_iter().for_each(|result| drop(result.unwrap()));
+}
+
 /// Adds partitions to a topic, to have `partitions` of them.
 pub fn grow(topic: &str, partitions: usize) {
     let new = NewPartitions::new(topic, partitions);

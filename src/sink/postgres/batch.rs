@@ -125,12 +125,10 @@ pub(super) fn one_by_one<'a>(
         }
         last[unit as usize] = rounds.len() - 1;
         let Some((_, round)) = rounds.last_mut() else { continue };
-        let bytes = round.of(version, columns, unit);
         if delete {
-            bytes.extend_from_slice(&field_count(columns.len()));
-            bytes.extend_from_slice(rows.key(row));
+            round.delete(rows, row, columns, unit);
         } else {
-            bytes.extend_from_slice(rows.tuple(row));
+            round.put(rows, row, unit);
         }
     }
     Batch::of(rounds.into_iter().map(|(delete, round)| match delete {
@@ -154,11 +152,7 @@ pub(super) fn collapse<'a>(
         // default, not the old row's value.
         let cut = same.iter().rposition(|row| rows.is_delete(*row));
         if cut.is_some() {
-            let version = rows.version(survivor);
-            let key = &how.keys[version];
-            let bytes = deletes.of(version, key, unit);
-            bytes.extend_from_slice(&field_count(key.len()));
-            bytes.extend_from_slice(rows.key(survivor));
+            deletes.delete(rows, survivor, &how.keys[rows.version(survivor)], unit);
         }
         let mut after = &same[cut.map_or(0, |cut| cut + 1)..];
         if how.insert_only {
@@ -175,8 +169,7 @@ pub(super) fn collapse<'a>(
             continue;
         }
         for (row, round) in chain.iter().zip(&mut rounds) {
-            let bytes = round.of(rows.version(*row), rows.columns(*row), unit);
-            bytes.extend_from_slice(rows.tuple(*row));
+            round.put(rows, *row, unit);
         }
     }
     let mut rounds = rounds.into_iter().map(Buffers::finish);
@@ -240,6 +233,19 @@ impl Buffers {
         let (tuples, bytes) = &mut self.0[at];
         tuples.units.push(unit);
         bytes
+    }
+
+    /// Adds the row as it is.
+    fn put(&mut self, rows: &Arrived, row: RowId, unit: u32) {
+        let bytes = self.of(rows.version(row), rows.columns(row), unit);
+        bytes.extend_from_slice(rows.tuple(row));
+    }
+
+    /// Adds the key of the row.
+    fn delete(&mut self, rows: &Arrived, row: RowId, key: &[u16], unit: u32) {
+        let bytes = self.of(rows.version(row), key, unit);
+        bytes.extend_from_slice(&field_count(key.len()));
+        bytes.extend_from_slice(rows.key(row));
     }
 
     /// Whether a tuple of these columns is copied with all that are here.

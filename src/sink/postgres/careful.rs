@@ -9,7 +9,7 @@ use super::batch::Tuples;
 use super::catalog::{self, Look};
 use super::connect::Session;
 use super::isolate::{Bisection, Trial};
-use super::load::{Loader, Mark, Refused};
+use super::load::{Loader, Mark, Refused, Way};
 use super::retry::Fault;
 use super::work::{TableWork, of_table};
 use crate::error::Error;
@@ -262,7 +262,8 @@ impl<'a> Careful<'a> {
             return Ok(None);
         }
         let mark = self.savepoint().await?;
-        let loaded = self.loader.load(self.session, table.sink, &table.live, &batch).await;
+        let (session, live) = (self.session, &table.live);
+        let loaded = self.loader.load(session, table.sink, live, &batch, Way::Merged).await;
         if matches!(loaded, Ok(false)) && !ordered && units.has_several() {
             self.take_back(&mark).await?;
             let why = Error::internal("a trigger dropped rows of several of one key");

@@ -9,6 +9,7 @@ use super::address::Address;
 use super::connect::Session;
 use super::encode;
 use super::ident::{TableName, quote, quote_all};
+use super::judgement;
 use super::retry::Fault;
 use super::table::{Column, Table};
 use super::target::Spec;
@@ -59,7 +60,9 @@ pub(super) async fn read(
             encode::supported(&detail.column).map_err(|why| unfit(&name, &detail.column, &why))?;
         }
     }
-    check_privileges(session, &relation, &name, !key.is_empty()).await?;
+    let judgement = judgement::of(session, &relation, &key, &columns).await?;
+    let staged = relation.kind == "v" || relation.row_security || judgement.may_not_begin;
+    check_privileges(session, &relation, &name, !key.is_empty(), staged).await?;
     let arbiter = match (key.is_empty(), relation.kind.as_str()) {
         (true, "v") => {
             check_view(session, &relation, &name, false).await?;
@@ -76,9 +79,6 @@ pub(super) async fn read(
         }
     };
     let server_keys = key.iter().any(|at| !details[usize::from(*at)].equal_bytes());
-    let Judgement { judged, rivals, entangled, may_not_begin } =
-        judgement(session, &relation, &key, &columns).await?;
-    let staged = relation.kind == "v" || relation.row_security || may_not_begin;
     let table = Table {
         schema: relation.schema,
         name: relation.name,
@@ -87,9 +87,9 @@ pub(super) async fn read(
         delete_when: spec.delete_when.clone(),
         server_keys,
         judges_null,
-        judged,
-        rivals,
-        entangled,
+        judged: judgement.judged,
+        rivals: judgement.rivals,
+        entangled: judgement.entangled,
         arbiter,
         ignore_extra: spec.ignore_extra,
         insert_only: spec.insert_only,
@@ -106,12 +106,22 @@ fn wrong_column(table: &str, column: &Column, why: &str) -> Error {
     Error::config(format!("column `{name}` ({type_name}) of `{table}`: {why}"))
 }
 
-struct Relation {
-    oid: u32,
+/// A table or view.
+pub(super) struct Relation {
+    pub oid: u32,
     schema: String,
     name: String,
+    /// As `pg_class.relkind` has it.
     kind: String,
-    row_security: bool,
+    /// Whether policies hold for the session's role.
+    pub row_security: bool,
+}
+
+impl Relation {
+    /// Whether it is an ordinary or a partitioned table.
+    pub fn is_table(&self) -> bool {
+        ["r", "p"].contains(&self.kind.as_str())
+    }
 }
 
 async fn relation(
@@ -284,7 +294,7 @@ fn declare(table: &str, details: &mut [Detail], spec: &Spec) -> Result<(), Error
 
 /// Whether columns that must not be null can be judged before the server sees the row.
 async fn judges_null(session: &Session, relation: &Relation) -> Result<bool, Fault> {
-    if !["r", "p"].contains(&relation.kind.as_str()) {
+    if !relation.is_table() {
         return Ok(false);
     }
     // Of the type's bits 1 is "for each row", 2 is "before", 4 is "insert", 16 is "update". A partition
@@ -297,79 +307,6 @@ async fn judges_null(session: &Session, relation: &Relation) -> Result<bool, Fau
                     and g.tgtype & 3 = 3 and g.tgtype & 20 <> 0)
                and not exists (select from pg_catalog.pg_rewrite w where w.ev_class = $1)";
     Ok(session.within(session.client.query_one(sql, &[&relation.oid])).await?.get(0))
-}
-
-/// What the server makes of rows beyond their types: see the fields of [`Table`] of these names.
-struct Judgement {
-    judged: bool,
-    rivals: bool,
-    entangled: bool,
-    /// Whether a trigger may refuse a COPY before it reads a row, which the client library does not
-    /// survive: see [`Session::is_out_of_step`].
-    may_not_begin: bool,
-}
-
-async fn judgement(
-    session: &Session,
-    relation: &Relation,
-    key: &[u16],
-    columns: &[Column],
-) -> Result<Judgement, Fault> {
-    // Every row of a key has the same key: what holds of its columns alone is the same for all. An index
-    // refuses values that are too long for it, an expression may fail.
-    let sql = "with recursive part as (
-                 select $1::oid as oid
-                 union select relid from pg_catalog.pg_partition_tree($1::oid::regclass)),
-               held as (
-                 select i.*, attr.attlen, attr.attname <> all ($2::text[]) as beside,
-                        place <= i.indnkeyatts as compared
-                   from part join pg_catalog.pg_index i on i.indrelid = part.oid
-                   cross join unnest(i.indkey::int2[]) with ordinality as k (number, place)
-                   left join pg_catalog.pg_attribute attr
-                     on attr.attrelid = i.indrelid and attr.attnum = k.number and k.number > 0),
-               rival as (
-                 select exists (
-                   select from held where (indisunique or indisexclusion)
-                      and (indisexclusion or indexprs is not null or beside and compared)) as found),
-               reached as (
-                 select c.confrelid as oid from part
-                   join pg_catalog.pg_constraint c on c.conrelid = part.oid and c.contype = 'f'
-                 union
-                 select c.confrelid from reached
-                   join pg_catalog.pg_constraint c on c.conrelid = reached.oid and c.contype = 'f'),
-               entangled as (
-                 select exists (select from part join reached on reached.oid = part.oid)
-                     or exists (select from part join pg_catalog.pg_trigger g on g.tgrelid = part.oid
-                                 where not g.tgisinternal and g.tgenabled <> 'D')
-                     or exists (select from part join pg_catalog.pg_rewrite w on w.ev_class = part.oid)
-                     as found)
-               select rival.found or entangled.found
-                   or exists (select from held where indexprs is not null or indpred is not null
-                                 or beside and attlen < 0)
-                   or exists (select from part join pg_catalog.pg_constraint c on c.conrelid = part.oid
-                               where c.contype in ('c', 'f', 'x', 't'))
-                   or exists (select from part
-                                join pg_catalog.pg_attribute a on a.attrelid = part.oid
-                                join pg_catalog.pg_type t on t.oid = a.atttypid
-                                left join pg_catalog.pg_type e on e.oid = t.typelem
-                               where a.attnum > 0 and not a.attisdropped
-                                 and (a.attgenerated <> '' or t.typtype not in ('b', 'e', 'r', 'm')
-                                      or e.typtype not in ('b', 'e', 'r', 'm'))),
-                      rival.found, entangled.found,
-                      exists (select from pg_catalog.pg_trigger g
-                               where g.tgrelid = $1 and not g.tgisinternal and g.tgenabled <> 'D'
-                                 and g.tgtype & 7 = 6)
-                 from rival, entangled";
-    let key: Vec<&str> = key.iter().map(|at| &*columns[usize::from(*at)].name).collect();
-    let row = session.within(session.client.query_one(sql, &[&relation.oid, &key])).await?;
-    let is_table = ["r", "p"].contains(&relation.kind.as_str());
-    let texts = columns.iter().any(|column| column.text.is_some());
-    // An identity that is always generated keeps its first value, as a key does.
-    let keeps = columns.iter().any(|column| column.always && !key.contains(&&*column.name));
-    let judged = row.get::<_, bool>(0) || texts || !is_table || relation.row_security;
-    let entangled = row.get::<_, bool>(2) || !is_table || keeps;
-    let (rivals, may_not_begin) = (row.get(1), row.get(3));
-    Ok(Judgement { judged: judged || keeps, rivals, entangled, may_not_begin })
 }
 
 /// Whether anything in the database can wait for the commit to be checked.
@@ -452,8 +389,8 @@ async fn check_privileges(
     relation: &Relation,
     name: &str,
     keyed: bool,
+    staged: bool,
 ) -> Result<(), Fault> {
-    let staged = relation.kind == "v" || relation.row_security;
     let needed: &[&str] = match (keyed, staged) {
         (true, _) => &["insert", "update", "select"],
         (false, true) => &["insert", "select"],

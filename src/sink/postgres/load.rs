@@ -44,10 +44,10 @@ pub(super) struct Loader {
 
 /// How rows reach a table with a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// By a staging table and `on conflict`.
     Merged,
-    /// By COPY.
+    /// By COPY, as if none of their keys were there: the server refuses the first one that is.
     Copied,
 }
 
@@ -89,78 +89,77 @@ impl Loader {
         sink: SinkId,
         live: &LiveTable,
         batch: &Batch,
-    ) -> Result<bool, Refused> {
-        self.load_by(session, sink, live, batch, Way::Merged).await
-    }
-
-    /// As [`Loader::load`], with rows for a table with a key copied into it as if none of their keys
-    /// were there: the server refuses the first one that is.
-    pub async fn load_new(
-        &mut self,
-        session: &Session,
-        sink: SinkId,
-        live: &LiveTable,
-        batch: &Batch,
-    ) -> Result<bool, Refused> {
-        self.load_by(session, sink, live, batch, Way::Copied).await
-    }
-
-    async fn load_by(
-        &mut self,
-        session: &Session,
-        sink: SinkId,
-        live: &LiveTable,
-        batch: &Batch,
         way: Way,
     ) -> Result<bool, Refused> {
         let mut all = true;
-        let (newest, prepared) = live.newest();
-        let table = &*prepared.table;
         // A staging table serves several rounds.
         let reused = self.emptying || batch.0.len() > 1;
         for Round { deletes, puts } in &batch.0 {
             for deletes in deletes {
-                let old = live.at(deletes.version);
-                let encoded = Encoded { table: &old.table, is_old: deletes.version != newest };
-                let staging = self.stage(session, sink, "deletes", table, encoded, deletes).await?;
-                self.execute(session, sql::delete(table, &old.table, &staging)).await?;
+                let staging = self.delete(session, sink, live, deletes).await?;
                 if reused {
                     self.clear(session, &staging).await?;
                 }
             }
             for puts in puts {
-                let old = live.at(puts.version);
-                let is_old = puts.version != newest;
-                let texts = old.table.has_texts(&puts.columns);
-                let copied = table.key.is_empty() || way == Way::Copied;
-                if copied && !prepared.staged && !is_old && !texts {
-                    // What keeps the COPY from beginning, and whether there is still a unique index.
-                    session.batch(&sql::probe(table, &puts.columns)).await?;
-                    let place = sql::place(table);
-                    all &=
-                        self.copy(session, &place, table, puts).await? == puts.units.len() as u64;
-                    continue;
-                }
-                let encoded = Encoded { table: &old.table, is_old };
-                let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
-                if table.arbiter || table.key.is_empty() {
-                    let insert = sql::insert(table, &old.table, &puts.columns, &staging);
-                    let may_skip = sql::keeps_existing(table, &old.table, &puts.columns);
-                    let put = self.execute(session, insert).await?;
-                    all &= may_skip || put == puts.units.len() as u64;
-                } else {
-                    for change in
-                        sql::update_else_insert(table, &old.table, &puts.columns, &staging)
-                    {
-                        self.execute(session, change).await?;
-                    }
-                }
-                if reused {
+                let (put, staging) = self.put(session, sink, live, puts, way).await?;
+                all &= put;
+                if let Some(staging) = staging.filter(|_| reused) {
                     self.clear(session, &staging).await?;
                 }
             }
         }
         Ok(all)
+    }
+
+    /// Deletes the rows of these keys; gives the staging table that they went by.
+    async fn delete(
+        &mut self,
+        session: &Session,
+        sink: SinkId,
+        live: &LiveTable,
+        deletes: &Tuples,
+    ) -> Result<String, Refused> {
+        let (newest, prepared) = live.newest();
+        let (table, old) = (&*prepared.table, live.at(deletes.version));
+        let encoded = Encoded { table: &old.table, is_old: deletes.version != newest };
+        let staging = self.stage(session, sink, "deletes", table, encoded, deletes).await?;
+        self.execute(session, sql::delete(table, &old.table, &staging)).await?;
+        Ok(staging)
+    }
+
+    /// Puts rows; whether all that were to be put were, and the staging table that they went by, if any.
+    async fn put(
+        &mut self,
+        session: &Session,
+        sink: SinkId,
+        live: &LiveTable,
+        puts: &Tuples,
+        way: Way,
+    ) -> Result<(bool, Option<String>), Refused> {
+        let (newest, prepared) = live.newest();
+        let (table, old) = (&*prepared.table, live.at(puts.version));
+        let is_old = puts.version != newest;
+        let count = puts.units.len() as u64;
+        let copied = table.key.is_empty() || way == Way::Copied;
+        if copied && !prepared.staged && !is_old && !old.table.has_texts(&puts.columns) {
+            // What keeps the COPY from beginning, and whether there is still a unique index.
+            session.batch(&sql::probe(table, &puts.columns)).await?;
+            let put = self.copy(session, &sql::place(table), table, puts).await?;
+            return Ok((put == count, None));
+        }
+        let encoded = Encoded { table: &old.table, is_old };
+        let staging = self.stage(session, sink, "puts", table, encoded, puts).await?;
+        if table.arbiter || table.key.is_empty() {
+            let insert = sql::insert(table, &old.table, &puts.columns, &staging);
+            let may_skip = sql::keeps_existing(table, &old.table, &puts.columns);
+            let put = self.execute(session, insert).await?;
+            return Ok((may_skip || put == count, Some(staging)));
+        }
+        for change in sql::update_else_insert(table, &old.table, &puts.columns, &staging) {
+            self.execute(session, change).await?;
+        }
+        Ok((true, Some(staging)))
     }
 
     /// Which of `keys`, tuples of a number and the key columns, are equal by the server: per number, the

@@ -27,6 +27,7 @@ mod fields;
 mod fresh;
 mod ident;
 mod isolate;
+mod judgement;
 mod kept;
 mod keys;
 mod ledger;

@@ -160,10 +160,10 @@ impl TableWork {
     /// rows depend on each other always need.
     pub fn batch<'a>(&self, units: impl Iterator<Item = &'a [RowId]>, ordered: bool) -> Batch {
         let table = &self.live.newest().1.table;
-        let keys = &self.live.keys();
         if table.key.is_empty() {
             return batch::append(&self.rows, units);
         }
+        let keys = &self.live.keys();
         if ordered || table.entangled {
             return batch::one_by_one(&self.rows, keys, units);
         }

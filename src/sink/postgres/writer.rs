@@ -12,7 +12,7 @@ use super::connect::{Backend, Patience, Session, application_name, runtime};
 use super::fresh::Fresh;
 use super::keys::LockKeys;
 use super::ledger::{Ledger, Verdict, read_back};
-use super::load::{Loader, Refused};
+use super::load::{Loader, Way};
 use super::rejects;
 use super::retry::{Backoff, Fault};
 use super::store::PostgresStore;
@@ -418,22 +418,25 @@ async fn whole(
             table.units = Some(ranked(session, loader, table, &all).await.map_err(|r| r.fault)?);
         }
         let batch = table.batch(table.units.iter().flat_map(Units::iter), false);
+        let (sink, live) = (table.sink, &table.live);
         if fresh.tries(table, &batch) {
             session.batch("savepoint fresh").await?;
             let mark = loader.mark();
-            let copied = loader.load_new(session, table.sink, &table.live, &batch).await;
-            let known =
-                |refused: &Refused| refused.fault.code() == Some(&SqlState::UNIQUE_VIOLATION);
-            let new = !copied.as_ref().is_err_and(known);
-            fresh.note(table.sink, new);
-            if new {
-                copied.map_err(|r| r.fault)?;
-                continue;
+            let copied = loader.load(session, sink, live, &batch, Way::Copied).await;
+            match copied.map_err(|refused| refused.fault) {
+                Ok(_) => {
+                    fresh.note(sink, true);
+                    continue;
+                }
+                Err(fault) if fault.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+                    fresh.note(sink, false);
+                    session.batch("rollback to fresh").await?;
+                    loader.rolled_back_to(&mark);
+                }
+                Err(fault) => return Err(fault),
             }
-            session.batch("rollback to fresh").await?;
-            loader.rolled_back_to(&mark);
         }
-        let loaded = loader.load(session, table.sink, &table.live, &batch).await;
+        let loaded = loader.load(session, sink, live, &batch, Way::Merged).await;
         let collapses = !table.live.newest().1.table.entangled;
         let several = || table.units.as_ref().is_some_and(Units::has_several);
         if !loaded.map_err(|r| r.fault)? && collapses && several() {

@@ -279,6 +279,27 @@ fn what_a_trigger_raises_is_the_rows_fault_under_any_code() {
 }
 
 #[test]
+fn a_trigger_that_refuses_a_statement_before_its_first_row_refuses_the_rows() {
+    let ddl = "create table @.t (k bigint, v text, n integer);
+               create table @.closed (yes boolean);
+               create function @.no() returns trigger language plpgsql as $$ begin
+                 if exists (select from @.closed) then raise 'closed'; end if;
+                 return null; end $$;
+               create trigger no before insert on @.t execute function @.no()";
+    let mut rig = Rig::new("statement", ddl, |p| vec![sink(p, "t")]);
+    let mut writer = rig.begin();
+    let put = |k| Row::put(k, None, None);
+    rig.write(&mut *writer, &[put(1), put(2)]).expect("write");
+    rig.place.execute("insert into @.closed values (true)");
+    rig.write(&mut *writer, &[put(3), put(4)]).expect("the run goes on");
+    assert_eq!(rejects(&mut rig), ["(2,,P0001)", "(3,,P0001)"]);
+    rig.place.execute("truncate @.closed");
+    rig.write(&mut *writer, &[put(5)]).expect("and on");
+    assert_eq!(rig.rows(), ["(1,,)", "(2,,)", "(5,,)"]);
+    assert_eq!(rig.slices(), ["5/3 5 3 0 3"]);
+}
+
+#[test]
 fn a_temporary_code_that_a_trigger_raises_for_ever_is_the_rows_fault() {
     let ddl = "create table @.t (k bigint, v text, n integer);
                create function @.no() returns trigger language plpgsql as $$ begin

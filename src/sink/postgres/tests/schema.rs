@@ -68,6 +68,13 @@ fn a_role_that_may_not_create_is_told_what_to_run() {
     assert!(error.to_string().contains("may not insert on"), "{error}");
     place.execute(&format!("grant insert on @.t to \"{role}\""));
     poor.store.prepare(&[&poor]).expect("all it needs");
+    // Where rows go by a staging table, its columns are taken from the table by a query.
+    place.execute(
+        "create function @.f() returns trigger language plpgsql as $$ begin return null; end $$;
+         create trigger f before insert on @.t execute function @.f()",
+    );
+    let error = poor.store.prepare(&[&poor]).expect_err("it cannot be read");
+    assert!(error.to_string().contains("may not select on"), "{error}");
     drop(poor);
     place.execute(&format!("drop owned by \"{role}\"; drop role \"{role}\""));
 }
