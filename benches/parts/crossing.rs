@@ -36,6 +36,15 @@ fn plain(order: Order) -> Plain {
     (order_id, customer.into(), status.into(), amount, currency.into(), created_at.into())
 }
 
+/// Rows as columns, into bytes and back.
+fn crossed(rows: &[Plain]) -> Stash<ContainerOf<Plain>, Vec<u8>> {
+    let mut columns = Stash::<ContainerOf<Plain>, Vec<u8>>::default();
+    rows.iter().for_each(|row| columns.push(row));
+    let mut bytes = Vec::new();
+    columns.write_bytes(&mut bytes).expect("a vector takes it");
+    Stash::try_from_bytes(bytes).expect("columns")
+}
+
 pub fn codecs(criterion: &mut Criterion) {
     let rows: Vec<Plain> = orders().into_iter().map(plain).collect();
     let mut group = criterion.benchmark_group("crossing");
@@ -54,13 +63,8 @@ pub fn codecs(criterion: &mut Criterion) {
         });
     });
     group.bench_function("columnar", |bencher| {
-        type Columns<B> = Stash<ContainerOf<Plain>, B>;
         bencher.iter(|| {
-            let mut columns = Columns::<Vec<u8>>::default();
-            rows.iter().for_each(|row| columns.push(row));
-            let mut bytes = Vec::new();
-            columns.write_bytes(&mut bytes).expect("a vector takes it");
-            let read = Columns::<Vec<u8>>::try_from_bytes(bytes).expect("columns");
+            let read = crossed(&rows);
             let read = read.borrow();
             // In place, as an operator would read them.
             let numbers = (0..read.len()).map(|index| *read.get(index).0).sum::<i64>();
@@ -68,13 +72,8 @@ pub fn codecs(criterion: &mut Criterion) {
         });
     });
     group.bench_function("columnar, into owned rows", |bencher| {
-        type Columns<B> = Stash<ContainerOf<Plain>, B>;
         bencher.iter(|| {
-            let mut columns = Columns::<Vec<u8>>::default();
-            rows.iter().for_each(|row| columns.push(row));
-            let mut bytes = Vec::new();
-            columns.write_bytes(&mut bytes).expect("a vector takes it");
-            let read = Columns::<Vec<u8>>::try_from_bytes(bytes).expect("columns");
+            let read = crossed(&rows);
             let read = read.borrow();
             let owned = (0..read.len()).map(|i| <Plain as Columnar>::into_owned(read.get(i)));
             black_box(owned.collect::<Vec<Plain>>())

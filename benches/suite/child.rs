@@ -18,8 +18,8 @@ use tidegate::source::kafka::Kafka;
 use tidegate::source::{Memory, Script, Step};
 use tidegate::{Json, Options, Pipeline};
 
-use super::load::{self, PARTITIONS, brokers};
-use super::place::database;
+use super::common::{brokers, connect};
+use super::load::{self, PARTITIONS};
 use super::process::confess;
 
 /// An order, as the topic has it and as the table has it.
@@ -153,7 +153,7 @@ impl Hand {
         const PIECE: usize = 64 * 1024;
         /// The microseconds from 1970-01-01 to 2000-01-01.
         const SHIFT: i64 = 946_684_800_000_000;
-        let mut client = postgres::Client::connect(&database(), postgres::NoTls).expect("a server");
+        let mut client = connect();
         let mut reader = Consumed::of(&self.topic);
         let copy = format!("copy {} from stdin with (format binary)", self.table);
         let field = |value: &[u8], piece: &mut Vec<u8>| {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Suite;
-use super::load::{PARTITIONS, Topic, order, producer, send, unique};
+use super::load::{PARTITIONS, Topic, order, producer, send};
 use super::place::Place;
 use super::process::{Running, words};
 use super::report::Report;
@@ -41,9 +41,9 @@ fn run(messages: u64) -> Vec<f64> {
     let topic = Topic::new("visible", PARTITIONS);
     let mut place = Place::new("visible");
     let table = place.table("seen");
-    let schema = unique("books");
+    let books = place.books();
     let chain = Running::start(&words(&format!(
-        "chain --topic {} --table {table} --schema {schema} --keep all --linger-ms 50 --endless",
+        "chain --topic {} --table {table} --schema {books} --keep all --linger-ms 50 --endless",
         topic.0
     )));
     let sent = std::thread::spawn({
@@ -68,7 +68,7 @@ fn run(messages: u64) -> Vec<f64> {
         }
     });
     // The positions move in the transaction of their rows.
-    let query = format!("select partition, position from {schema}.slices");
+    let query = format!("select partition, position from {books}.slices");
     let mut seen: Vec<Vec<(i64, f64)>> = vec![Vec::new(); PARTITIONS as usize];
     let limit = Instant::now() + Duration::from_secs(180);
     loop {
@@ -92,7 +92,6 @@ fn run(messages: u64) -> Vec<f64> {
     let stamps = sent.join().expect("all messages were sent");
     chain.terminate();
     chain.wait(Duration::from_secs(600));
-    place.client.batch_execute(&format!("drop schema {schema} cascade")).expect("it goes");
     let mut waits = Vec::new();
     for (stamps, seen) in stamps.iter().zip(&seen) {
         let mut seen = seen.iter().peekable();

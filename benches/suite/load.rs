@@ -3,19 +3,13 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 
+use super::common::{self, brokers, mix};
+
 /// How many partitions the topics have.
 pub const PARTITIONS: i32 = 8;
-
-/// The brokers.
-pub fn brokers() -> String {
-    std::env::var("TIDEGATE_BROKERS")
-        .expect("benchmarks need a Kafka broker in TIDEGATE_BROKERS: run scripts/bench")
-}
 
 /// Order `index`: about 180 bytes; three in ten are removed.
 pub fn order(index: u64) -> Vec<u8> {
@@ -45,33 +39,13 @@ pub fn partition(index: u64) -> i32 {
     (mix(index) >> 32) as i32 & (PARTITIONS - 1)
 }
 
-/// A well-mixed number (splitmix64).
-pub fn mix(index: u64) -> u64 {
-    let mut z = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A name that no other run of this program uses.
-pub fn unique(name: &str) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    format!("bench_{name}_{}", now.expect("after 1970").as_micros())
-}
-
 /// A topic that is deleted with it.
 pub struct Topic(pub String);
 
 impl Topic {
     /// A new, empty topic.
     pub fn new(name: &str, partitions: i32) -> Self {
-        let name = unique(name);
-        let new = NewTopic::new(&name, partitions, TopicReplication::Fixed(1));
-        let done = block_on(admin().create_topics([&new], &AdminOptions::new()));
-        for topic in done.expect("the broker answers") {
-            topic.expect("the topic is new");
-        }
-        Topic(name)
+        Topic(common::topic(&format!("bench_{name}"), partitions))
     }
 
     /// A topic of orders 0 to `orders`.
@@ -86,18 +60,8 @@ impl Topic {
 
 impl Drop for Topic {
     fn drop(&mut self) {
-        // A topic that stays takes room, and nothing else.
-        let _ = block_on(admin().delete_topics(&[&self.0], &AdminOptions::new()));
+        common::delete(&self.0);
     }
-}
-
-fn admin() -> AdminClient<DefaultClientContext> {
-    ClientConfig::new().set("bootstrap.servers", brokers()).create().expect("a client")
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(future)
 }
 
 pub type Sender = ThreadedProducer<DefaultProducerContext>;

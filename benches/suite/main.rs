@@ -7,6 +7,8 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 mod child;
+#[path = "../../tests/common/mod.rs"]
+mod common;
 mod latency;
 mod load;
 mod place;

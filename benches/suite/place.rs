@@ -4,21 +4,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 
-use super::load::unique;
+use super::common::{connect, database, unique};
 
 /// The columns of the orders' table.
 const COLUMNS: &str = "order_id bigint primary key, customer text not null, status text not null,
      amount bigint not null, currency text not null, created_at timestamptz not null";
 
-/// The database.
-pub fn database() -> String {
-    std::env::var("DATABASE_URL")
-        .expect("benchmarks need a PostgreSQL server in DATABASE_URL: run scripts/bench")
-}
-
-/// A schema that is dropped with it.
+/// A schema, and one for positions, that are dropped with it.
 pub struct Place {
     pub schema: String,
     pub client: Client,
@@ -26,8 +20,7 @@ pub struct Place {
 
 impl Place {
     pub fn new(name: &str) -> Self {
-        let mut client = Client::connect(&database(), NoTls).expect("the server answers");
-        let schema = unique(name);
+        let (mut client, schema) = (connect(), unique(&format!("bench_{name}")));
         client.batch_execute(&format!("create schema {schema}")).expect("it is new");
         Place { schema, client }
     }
@@ -38,6 +31,14 @@ impl Place {
         let sql = format!("drop table if exists {table}; create table {table} ({COLUMNS})");
         self.client.batch_execute(&sql).expect("the table is made");
         table
+    }
+
+    /// The name of a schema for positions in which there are none: the next run is its pipeline's first.
+    pub fn books(&mut self) -> String {
+        let books = format!("{}_books", self.schema);
+        let sql = format!("set client_min_messages = error; drop schema if exists {books} cascade");
+        self.client.batch_execute(&sql).expect("no positions");
+        books
     }
 
     /// How many rows `table` has.
@@ -61,7 +62,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let sql = format!("set client_min_messages = error; drop schema {} cascade", self.schema);
+        let sql = "set client_min_messages = error; drop schema if exists";
+        let sql = format!("{sql} {0}, {0}_books cascade", self.schema);
+        // A benchmark that failed says more than its clean-up would.
         let _ = self.client.batch_execute(&sql);
     }
 }

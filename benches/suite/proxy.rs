@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::place::database;
+use super::common::database;
 
 /// Forwards connections to the server of DATABASE_URL.
 pub struct Proxy {

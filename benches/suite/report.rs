@@ -14,7 +14,7 @@ struct Goal {
     less: bool,
 }
 
-const GOALS: [Goal; 14] = [
+const GOALS: [Goal; 13] = [
     Goal { name: "copy_ratio", reach: 0.7, aim: 0.95, less: false },
     Goal { name: "copy_ratio_10m", reach: 0.7, aim: 0.95, less: false },
     Goal { name: "cost_ratio", reach: 0.95, aim: 1.2, less: false },
@@ -28,7 +28,6 @@ const GOALS: [Goal; 14] = [
     Goal { name: "p99_ms", reach: 200.0, aim: 90.0, less: true },
     Goal { name: "idle_cpu", reach: 1.0, aim: 0.2, less: true },
     Goal { name: "filter_all", reach: 0.5, aim: 0.8, less: false },
-    Goal { name: "rss_mb", reach: 64.0, aim: 0.0, less: true },
 ];
 
 /// A figure of several rounds.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Suite;
-use super::load::{PARTITIONS, Topic, produce, unique};
+use super::common::eventually;
+use super::load::{PARTITIONS, Topic, produce};
 use super::place::Place;
 use super::process::{Running, words};
 use super::proxy::Proxy;
@@ -43,27 +44,22 @@ pub fn memory(_suite: &Suite, report: &mut Report) {
 fn stalled(topic: &Topic) -> f64 {
     let mut place = Place::new("memory");
     let table = place.table("slow");
-    let schema = unique("books");
+    let books = place.books();
     let proxy = Proxy::new(Duration::ZERO);
     let mut arguments = words(&format!(
-        "chain --topic {} --table {table} --schema {schema} --memory-kib {} --endless",
+        "chain --topic {} --table {table} --schema {books} --memory-kib {} --endless",
         topic.0,
         BUDGET * 1024.0
     ));
     arguments.extend(["--url".to_owned(), proxy.url.clone()]);
     let chain = Running::start(&arguments);
-    let limit = std::time::Instant::now() + Duration::from_secs(60);
-    while place.count(&table) == 0 {
-        assert!(std::time::Instant::now() < limit, "no row comes");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let begun = || (place.count(&table) > 0).then_some(());
+    eventually(Duration::from_secs(60), begun).expect("a row comes");
     proxy.pause(true);
     std::thread::sleep(STILL);
     proxy.pause(false);
     chain.terminate();
-    let peak = chain.wait(Duration::from_secs(240)).peak;
-    place.client.batch_execute(&format!("drop schema {schema} cascade")).expect("it goes");
-    peak
+    chain.wait(Duration::from_secs(240)).peak
 }
 
 /// Processor time of two processes of four workers that wait for messages.
@@ -71,11 +67,11 @@ pub fn idle(_suite: &Suite, report: &mut Report) {
     let topic = Topic::new("idle", PARTITIONS);
     let mut place = Place::new("idle");
     let table = place.table("empty");
-    let schema = unique("books");
+    let books = place.books();
     let processes: Vec<Running> = (0..2)
         .map(|process| {
             Running::start(&words(&format!(
-                "chain --topic {} --table {table} --schema {schema} --endless -w 4 -n 2 -p {process}",
+                "chain --topic {} --table {table} --schema {books} --endless -w 4 -n 2 -p {process}",
                 topic.0
             )))
         })
@@ -90,7 +86,6 @@ pub fn idle(_suite: &Suite, report: &mut Report) {
     for process in processes {
         process.wait(Duration::from_secs(240));
     }
-    place.client.batch_execute(&format!("drop schema {schema} cascade")).expect("it goes");
     report.run("idle_cpu", 0, "both processes", share, "% of a core");
     report.figure("idle_cpu", vec![share]);
 }

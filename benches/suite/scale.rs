@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Suite;
-use super::load::{Topic, unique};
+use super::load::Topic;
 use super::place::Place;
 use super::process::{Running, run, words};
 use super::proxy::Proxy;
@@ -36,9 +36,9 @@ pub fn by_latency(suite: &Suite, report: &mut Report) {
     for round in 0..suite.rounds(2, 5) {
         let mut time = |workers: usize| {
             let table = place.table("far");
-            let schema = unique("books");
+            let books = place.books();
             let mut arguments = words(&format!(
-                "chain --topic {} --table {table} --schema {schema} --linger-ms 0 -w {workers} \
+                "chain --topic {} --table {table} --schema {books} --linger-ms 0 -w {workers} \
                  --memory-kib {}",
                 topic.0,
                 EACH_KIB * workers
@@ -46,7 +46,6 @@ pub fn by_latency(suite: &Suite, report: &mut Report) {
             arguments.extend(["--url".to_owned(), proxy.url.clone()]);
             let done = run(&arguments);
             assert_eq!(done.count, rows);
-            place.client.batch_execute(&format!("drop schema {schema} cascade")).expect("it goes");
             done.work
         };
         let (one, eight) = (time(1), time(8));
@@ -67,11 +66,11 @@ pub fn by_processes(suite: &Suite, report: &mut Report) {
         let mut time = |processes: usize, workers: usize| {
             let table = place.table("spread");
             place.settle();
-            let schema = unique("books");
+            let books = place.books();
             let begun: Vec<Running> = (0..processes)
                 .map(|process| {
                     Running::start(&words(&format!(
-                        "chain --topic {} --table {table} --schema {schema} -w {workers} \
+                        "chain --topic {} --table {table} --schema {books} -w {workers} \
                          -n {processes} -p {process}",
                         topic.0
                     )))
@@ -79,7 +78,6 @@ pub fn by_processes(suite: &Suite, report: &mut Report) {
                 .collect();
             let limit = Duration::from_secs(300);
             let ended: Vec<_> = begun.into_iter().map(|process| process.wait(limit)).collect();
-            place.client.batch_execute(&format!("drop schema {schema} cascade")).expect("it goes");
             ended.iter().map(|done| done.wall).fold(0.0, f64::max)
         };
         let (threads, processes) = (time(1, 2), time(2, 1));

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
+use super::common::{connect, unique};
 use super::load::Topic;
 use super::place::Place;
 use super::plot;
@@ -95,11 +96,9 @@ impl Scaling {
 
     /// One run from the beginning to the end: records and seconds.
     fn once(&self, workers: usize) -> (f64, f64) {
-        let name = super::load::unique("scaling");
+        let name = unique("scaling");
         if let Some(sql) = &self.before {
-            let mut client = postgres::Client::connect(&super::place::database(), postgres::NoTls)
-                .expect("the server answers");
-            client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+            connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
         }
         let workers = workers.to_string();
         // Under a name of its own each run begins at the topic's beginning.

@@ -21,16 +21,9 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// The chain with `more` arguments into `table`.
     fn chain(&mut self, table: &str, more: &str) -> Done {
-        let Place { schema, client } = &mut self.place;
-        // Each run is the first of its pipeline.
-        let books = format!("{schema}_books");
-        let fresh =
-            format!("set client_min_messages = error; drop schema if exists {books} cascade");
-        client.batch_execute(&fresh).expect("no positions");
-        let topic = &self.topic.0;
+        let (topic, books) = (&self.topic.0, self.place.books());
         let done =
             run(&words(&format!("chain --topic {topic} --table {table} --schema {books} {more}")));
-        client.batch_execute(&fresh).expect("no positions");
         assert_eq!(done.count, self.orders, "messages of {topic}");
         done
     }
