@@ -76,10 +76,6 @@ struct Suite {
     /// A folder for the runs as CSV and the plots as SVG.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 impl Suite {
@@ -93,7 +89,10 @@ impl Suite {
 }
 
 fn main() -> ExitCode {
-    let Cli { command, suite } = Cli::parse();
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    // `cargo bench` adds it to all others, also behind a `--`.
+    arguments.pop_if(|last| last == "--bench");
+    let Cli { command, suite } = Cli::parse_from(arguments);
     match command {
         Some(Command::Child { what }) => return child::run(what),
         Some(Command::Scaling(scaling)) => scaling.run(),
