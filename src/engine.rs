@@ -10,8 +10,9 @@ use timely::dataflow::ProbeHandle;
 use timely::dataflow::operators::{Concatenate, Probe};
 use timely::worker::Worker;
 
+use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::frame::{Builder, Control, DataFrame, Durable, Live, Site, commit, member};
+use crate::frame::{Builder, Control, DataFrame, Durable, Live, Site, Stored, commit, member};
 use crate::nearest::nearest;
 use crate::plan::Plan;
 use crate::source::{Settings, Source};
@@ -121,9 +122,10 @@ pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
             return abandon(worker);
         }
     };
-    let Built { durable, pending, threads } = built;
+    let Built { durable, pending, stored, threads } = built;
     let mut stopping = false;
     let mut frontier = Some(0);
+    let mut released = Some(0);
     let mut stood = std::time::Instant::now();
     loop {
         if live.abort.is_raised() {
@@ -132,6 +134,15 @@ pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
         if live.stop.is_requested() && !stopping {
             stopping = true;
             control.stop();
+        }
+        // `None`, the end of all epochs, is last.
+        let here =
+            stored.iter().map(|stored| stored.get()).min_by_key(|at| at.unwrap_or(Epoch::MAX));
+        if let Some(here) = here
+            && here != released
+        {
+            released = here;
+            pending.iter().for_each(|source| source.release(here));
         }
         let now = durable.with_frontier(|frontier| frontier.first().copied());
         let done = now.is_none();
@@ -180,8 +191,9 @@ pub(crate) fn abandon(worker: &mut Worker) {
 
 /// What one worker's loop needs of its dataflow.
 struct Built {
-    durable: ProbeHandle<crate::epoch::Epoch>,
+    durable: ProbeHandle<Epoch>,
     pending: Vec<Rc<dyn Durable>>,
+    stored: Vec<Rc<Stored>>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
@@ -199,6 +211,7 @@ fn build(
             live: Arc::clone(live),
             control: Rc::clone(control),
             pending: Default::default(),
+            stored: Default::default(),
             parts: Default::default(),
             threads: Default::default(),
         }));
@@ -217,7 +230,12 @@ fn build(
             .map(|(store, parts)| commit(site, store, scope.concatenate(parts)))
             .collect::<Result<Vec<_>>>()?;
         scope.concatenate(stores).probe_with(&durable);
-        Ok(Built { durable, pending: site.pending.take(), threads: site.threads.take() })
+        Ok(Built {
+            durable,
+            pending: site.pending.take(),
+            stored: site.stored.take(),
+            threads: site.threads.take(),
+        })
     })
 }
 

@@ -24,7 +24,7 @@ use crate::record::{Lane, SourceId};
 use crate::retention::Retention;
 use crate::run::{Abort, Stats, Stop};
 use crate::sink::{Column, Lock, Pace, Shape, SinkId, Standby};
-use crate::source::Settings;
+use crate::source::{Settings, Shared};
 use crate::unwind;
 
 /// How a pipeline runs. Everything has a default that suits one process.
@@ -338,6 +338,7 @@ impl Pipeline {
             pace,
             budget: Budget { fetched: share, in_flight: share },
             discovery: options.discovery,
+            shared: Shared::default(),
             clock,
             abort: Abort::default(),
             stop: options.stop.clone(),

@@ -18,7 +18,8 @@ use tidegate::codec::{Codec, Decoded, Json};
 use tidegate::record::{Change, Offset, Partition, Record, Refusal, SourceId};
 use tidegate::source::kafka::Kafka;
 use tidegate::source::{
-    Assignment, Batch, Bounds, Late, Ordered, Poll, Progress, Reader, Settings, Source, Start, Wake,
+    Assignment, Batch, Bounds, Late, Ordered, Poll, Progress, Reader, Settings, Shared, Source,
+    Start, Wake,
 };
 use tidegate::{Kind, Result};
 
@@ -168,6 +169,7 @@ fn assignment(starts: impl IntoIterator<Item = (i32, i64)>) -> Assignment {
         budget: 64 << 20,
         discovery: Duration::from_secs(60),
         wake: Wake::new(|| ()),
+        shared: Shared::default(),
     }
 }
 
@@ -183,7 +185,15 @@ struct Run<T> {
 }
 
 impl<T> Run<T> {
-    fn new<S: Source<Value = T>>(source: &S, mut assignment: Assignment) -> Self {
+    fn new<S: Source<Value = T>>(source: &S, assignment: Assignment) -> Self {
+        Self::with(&settings(), source, assignment)
+    }
+
+    fn with<S: Source<Value = T>>(
+        settings: &Settings,
+        source: &S,
+        mut assignment: Assignment,
+    ) -> Self {
         let woken = Arc::new((Mutex::new(false), Condvar::new()));
         let waker = Arc::clone(&woken);
         assignment.wake = Wake::new(move || {
@@ -191,7 +201,7 @@ impl<T> Run<T> {
             *waker.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
             waker.1.notify_one();
         });
-        let reader = source.reader(&settings(), assignment).unwrap();
+        let reader = source.reader(settings, assignment).unwrap();
         Run { reader, batch: Batch::default(), woken }
     }
 
@@ -634,6 +644,71 @@ fn a_worker_reads_only_what_it_owns_of_new_partitions() {
     run.reach(1, 3);
     run.reach(3, 3);
     assert!(run.spans().iter().all(|span| span.0 % 2 == 1), "{:?}", run.spans());
+}
+
+/// Four readers of one client, as of four workers of a process.
+fn together(topic: &Topic, each: impl Fn(usize, &mut Assignment)) -> Vec<Run<String>> {
+    let (shared, settings) = (Shared::default(), settings());
+    let run = |worker| {
+        let mut mine = assignment((0..8).map(|partition| (partition, 0)));
+        (mine.worker, mine.peers, mine.shared) = (worker, 4, shared.clone());
+        each(worker, &mut mine);
+        Run::with(&settings, &topic.source(), mine)
+    };
+    (0..4).map(run).collect()
+}
+
+#[test]
+fn readers_that_share_a_client_each_get_their_own_partitions_whole() {
+    let topic = Topic::new("together", 8);
+    let mut runs = together(&topic, |_, _| ());
+    let producer = producer(&[]);
+    for round in 1..=5 {
+        (0..8).for_each(|partition| topic.send(&producer, partition, numbers(100)));
+        for partition in 0..8 {
+            runs[partition as usize % 4].reach(partition, round * 100);
+        }
+        if round == 3 {
+            // The others go on without one, also the one that made the client.
+            runs.remove(0);
+            runs.insert(0, together(&topic, |_, _| ()).remove(0));
+        }
+    }
+    for (worker, run) in runs.iter().enumerate() {
+        let own = [worker as i32, worker as i32 + 4];
+        assert_eq!(own.map(|partition| run.joined(partition, 0)), [500, 500]);
+        assert!(run.spans().iter().all(|span| own.contains(&span.0)), "{:?}", run.spans());
+        assert_eq!(run.values().len(), 1000);
+    }
+}
+
+#[test]
+fn a_reader_that_is_full_does_not_hold_up_another_of_its_client() {
+    let topic = Topic::new("unequal", 8);
+    (0..8).for_each(|partition| topic.fill(partition, 20_000));
+    let mut runs = together(&topic, |_, mine| mine.budget = 1 << 20);
+    // The first is polled once, so that it has its partitions fetched, and then never again.
+    runs[0].reader.poll(1, &mut Batch::default()).unwrap();
+    for partition in [1, 5, 2, 6, 3, 7] {
+        runs[partition as usize % 4].reach(partition, 20_000);
+    }
+    runs[0].reach(0, 20_000);
+    runs[0].reach(4, 20_000);
+}
+
+#[test]
+fn commits_of_readers_that_share_a_client_are_answered_to_each() {
+    let topic = Topic::new("answers", 8);
+    (0..8).for_each(|partition| topic.fill(partition, 3));
+    let mut runs = together(&topic, |_, _| ());
+    for (worker, run) in runs.iter_mut().enumerate() {
+        let partition = worker as i32;
+        run.reach(partition, 3);
+        run.reader.commit(&offsets([(partition, 3)]), false).unwrap();
+    }
+    for (worker, run) in runs.iter_mut().enumerate() {
+        run.reader.commit(&offsets([(worker as i32, 3)]), true).unwrap();
+    }
 }
 
 fn fails(run: &mut Run<String>) -> String {

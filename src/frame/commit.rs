@@ -1,6 +1,7 @@
 //! The commit operator of a store: hands each closed epoch to the flusher, and lets the frontier go
 //! once it is durable.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub(crate) fn commit<'s>(
     let scope = site.scope;
     let control = Rc::clone(&site.control);
     let mut spawned = Ok(());
+    let stored = Rc::new(Cell::new(Some(0)));
+    site.stored.borrow_mut().push(Rc::clone(&stored));
     let stream = parts.unary_frontier::<CapacityContainerBuilder<Vec<()>>, _, _, _>(
         Pipeline,
         &name,
@@ -150,6 +153,10 @@ pub(crate) fn commit<'s>(
                     .front()
                     .or(closed.front().map(|closed| &closed.epoch))
                     .or(open.keys().next());
+                stored.set(match (least, frontier.frontier().first()) {
+                    (Some(least), Some(coming)) => Some(*least.min(coming)),
+                    (least, coming) => least.or(coming).copied(),
+                });
                 match least {
                     Some(least) => {
                         if let Some(held) = held.as_mut()

@@ -1,7 +1,7 @@
 //! What build mode builds with: the run's decisions, shared by all workers of a process, and one
 //! worker's own ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ use crate::position::Door;
 use crate::record::{Policy, Reject, RejectLimit, SourceId};
 use crate::run::{Abort, Stats, Stop};
 use crate::sink::{Generation, Guard, Pace, Part, Shape, SinkId, Store};
-use crate::source::Settings;
+use crate::source::{Settings, Shared};
 
 /// A source as the run has it.
 pub(crate) struct LiveSource {
@@ -71,6 +71,8 @@ pub(crate) struct Live {
     pub pace: Pace,
     pub budget: Budget,
     pub discovery: Duration,
+    /// What the readers share.
+    pub shared: Shared,
     pub clock: Clock,
     pub abort: Abort,
     pub stop: Stop,
@@ -130,6 +132,9 @@ fn stopped(source: &str, sink: Option<&str>, reject: &Reject) -> Error {
     )
 }
 
+/// An epoch before which all is stored; `None`: all of the run is.
+pub(crate) type Stored = Cell<Option<Epoch>>;
+
 /// One worker's building site: its scope, and what the operators leave for the worker's loop.
 pub(crate) struct Site<'s> {
     pub scope: Scope<'s, Epoch>,
@@ -137,6 +142,8 @@ pub(crate) struct Site<'s> {
     pub control: Rc<Control>,
     /// What is read and not yet durable, a source each.
     pub pending: RefCell<Vec<Rc<dyn Durable>>>,
+    /// Per store, before which epoch this worker has stored all that it read.
+    pub stored: RefCell<Vec<Rc<Stored>>>,
     /// What reaches each store, by its index.
     pub parts: RefCell<BTreeMap<usize, Vec<StreamVec<'s, Epoch, Part>>>>,
     /// The flushers' threads.

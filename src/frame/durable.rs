@@ -1,5 +1,9 @@
 //! What a source has handed to the dataflow and is not durable yet: how many bytes, for back-pressure,
 //! and up to which positions, for the commits that follow durability.
+//!
+//! Bytes are let go once this worker's own writers have stored them, since nothing that it reads is written
+//! by another; positions are told once the epoch is durable everywhere. So a worker never waits for another's
+//! transaction to read on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,8 +18,12 @@ use crate::source::{Reader, Standing};
 
 /// A source's share of the worker's loop.
 pub(crate) trait Durable {
-    /// Everything before `frontier` (`None`: everything) is durable: releases its bytes and tells the
-    /// source. `last` waits for the source's answer.
+    /// This worker has stored all that it read before `frontier` (`None`: everything): releases its
+    /// bytes.
+    fn release(&self, frontier: Option<Epoch>);
+
+    /// Everything before `frontier` (`None`: everything) is durable everywhere: tells the source. `last`
+    /// waits for its answer.
     fn settle(&self, frontier: Option<Epoch>, last: bool) -> Result<()>;
 
     /// Where reading stands.
@@ -92,20 +100,32 @@ impl<T> Account<T> {
     }
 }
 
+/// Whether `epoch` is before `frontier`.
+fn is_before(epoch: Epoch, frontier: Option<Epoch>) -> bool {
+    frontier.is_none_or(|frontier| epoch < frontier)
+}
+
 impl<T> Durable for Account<T> {
+    fn release(&self, frontier: Option<Epoch>) {
+        let mut open = self.open.borrow_mut();
+        for (_, entry) in open.iter_mut().take_while(|(epoch, _)| is_before(**epoch, frontier)) {
+            self.in_flight.set(self.in_flight.get() - std::mem::take(&mut entry.bytes));
+        }
+        if self.throttled.get() {
+            self.activator.activate();
+        }
+    }
+
     fn settle(&self, frontier: Option<Epoch>, last: bool) -> Result<()> {
         let mut open = self.open.borrow_mut();
         let mut uncommitted = self.uncommitted.borrow_mut();
         while let Some(entry) = open.first_entry() {
-            if frontier.is_some_and(|frontier| *entry.key() >= frontier) {
+            if !is_before(*entry.key(), frontier) {
                 break;
             }
             let entry = entry.remove();
-            self.in_flight.set(self.in_flight.get() - entry.bytes);
+            debug_assert_eq!(entry.bytes, 0, "what is durable everywhere is stored here");
             uncommitted.extend(entry.positions);
-        }
-        if self.throttled.get() {
-            self.activator.activate();
         }
         if !self.tells {
             uncommitted.clear();

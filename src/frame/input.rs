@@ -70,6 +70,7 @@ pub(crate) fn input<'s, S: Source>(
         budget: live.budget.fetched,
         discovery: live.discovery,
         wake,
+        shared: live.shared.clone(),
     };
     let starts = assignment.owned().collect();
     let replayed = live.replayed(id);

@@ -18,7 +18,7 @@ mod second_look;
 
 pub(crate) use builder::{Builder, member};
 pub(crate) use commit::commit;
-pub(crate) use context::{Budget, Live, LiveSink, LiveSource, LiveStore, Site};
+pub(crate) use context::{Budget, Live, LiveSink, LiveSource, LiveStore, Site, Stored};
 pub(crate) use control::Control;
 pub(crate) use durable::Durable;
 

@@ -14,8 +14,9 @@ mod replay;
 
 pub use memory::{Memory, Script, Step};
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,11 @@ impl Wake {
     /// A wake-up that calls `wake`.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
         Wake(Arc::new(wake))
+    }
+
+    /// Whether `other` is a clone of it.
+    pub(crate) fn is(&self, other: &Wake) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Wakes the worker; call it once per batch.
@@ -178,6 +184,30 @@ pub struct Ordered {
     pub durable: Progress,
 }
 
+/// What the readers of a process have in common in a run, such as connections: made by the first that asks
+/// for it, and dropped by the last that holds it.
+#[derive(Clone, Default)]
+pub struct Shared(Arc<Mutex<HashMap<String, Weak<dyn Any + Send + Sync>>>>);
+
+impl Shared {
+    /// What goes by `name`, or else what `make` makes. Others that ask meanwhile wait.
+    pub fn get<T: Send + Sync + 'static>(
+        &self,
+        name: String,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = all.get(&name).and_then(Weak::upgrade);
+        if let Some(Ok(there)) = there.map(Arc::downcast) {
+            return Ok(there);
+        }
+        let made = Arc::new(make()?);
+        let weak: Weak<T> = Arc::downgrade(&made);
+        all.insert(name, weak);
+        Ok(made)
+    }
+}
+
 /// Which part of a source one worker reads.
 #[derive(Clone)]
 pub struct Assignment {
@@ -204,6 +234,8 @@ pub struct Assignment {
     pub discovery: Duration,
     /// Wakes this worker.
     pub wake: Wake,
+    /// What the readers of this process share.
+    pub shared: Shared,
 }
 
 impl Assignment {

@@ -41,7 +41,7 @@ impl TopicCatalog {
         mut attempt: impl FnMut(&Client, &Connection, Duration) -> Result<T, Code>,
     ) -> Result<T> {
         if self.client.is_none() {
-            self.client = Some(self.connection.client(None)?);
+            self.client = Some(self.connection.client()?);
         }
         let client = self.client.as_ref().expect("just created");
         let began = Instant::now();
@@ -49,7 +49,7 @@ impl TopicCatalog {
             let left = LIMIT.saturating_sub(began.elapsed());
             let answer = attempt(client, &self.connection, left.min(ATTEMPT));
             // Errors of connections arrive on the client's queue.
-            drop(client.consume(100));
+            drop(client.serve());
             let code = match answer {
                 Ok(answer) => return Ok(answer),
                 Err(code) => code,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::sync::Arc;
 
 use rdkafka::ClientConfig;
 use rdkafka::config::NativeClientConfig;
@@ -10,7 +11,7 @@ use rdkafka::types::RDKafkaConfRes;
 
 use super::ffi::Client;
 use crate::error::{Error, Result};
-use crate::source::{Settings, Wake};
+use crate::source::{Settings, Shared};
 
 /// Settings that the guarantees rest on, so that nobody else sets them.
 const OURS: [&str; 4] =
@@ -23,6 +24,9 @@ const ALIASES: [(&str, &str); 4] = [
     ("fetch.min.messages", "queued.min.messages"),
     ("auto.commit.enable", "enable.auto.commit"),
 ];
+
+/// How many workers share a client.
+const SHARE: usize = 4;
 
 /// What librdkafka holds of a record beside its bytes, roughly.
 const OVERHEAD: usize = 512;
@@ -84,11 +88,19 @@ impl Connection {
     }
 
     /// A client. It connects by itself, in the background.
-    pub(super) fn client(&self, wake: Option<Wake>) -> Result<Client> {
-        Client::new(self.native()?, wake).map_err(|text| {
+    pub(super) fn client(&self) -> Result<Client> {
+        Client::new(self.native()?).map_err(|text| {
             Error::config(format!("the Kafka client does not start: {text}; correct its settings"))
                 .at(format_args!("topic `{}`", self.topic))
         })
+    }
+
+    /// The client of this configuration that all workers of a number share: one asks the brokers for the
+    /// partitions of all of them at once, which matters most where nothing comes. More workers than
+    /// [`SHARE`] would wait for its one thread a broker.
+    pub(super) fn shared_client(&self, shared: &Shared, worker: usize) -> Result<Arc<Client>> {
+        let name = format!("kafka {} {:?}", worker / SHARE, self.client);
+        shared.get(name, || self.client())
     }
 
     /// The native configuration; errors name the setting, and never print a secret.
@@ -246,7 +258,7 @@ mod tests {
     #[test]
     fn a_client_that_does_not_start_shows_no_secret() {
         let error = connect(&[("security.protocol", "ssl"), ("ssl.key.pem", "hunter2")], &[])
-            .and_then(|connection| connection.client(None))
+            .and_then(|connection| connection.client())
             .err()
             .expect("not a key");
         assert_eq!(error.kind(), Kind::Config);

@@ -14,7 +14,7 @@ use super::config::Connection;
 use super::cover::Cover;
 use super::discovery::{Discovery, Found};
 use super::faults;
-use super::ffi::{Client, Message};
+use super::ffi::{Client, Message, Messages, Queue};
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::record::{Offset, Partition, Policy, Record};
@@ -45,7 +45,7 @@ pub(super) struct TopicReader<C> {
     /// Whether what records held is kept, for those that come to be refused.
     keeps_origins: bool,
     discover_every: Duration,
-    client: Option<Arc<Client>>,
+    queue: Option<Arc<Queue>>,
     discovery: Option<Discovery>,
     opened: bool,
     tracks: Tracks,
@@ -116,7 +116,7 @@ impl<C: Codec> TopicReader<C> {
             assignment,
             keeps_origins: policy == Policy::Reject,
             discover_every,
-            client: None,
+            queue: None,
             discovery: None,
             opened: false,
             tracks: Tracks::default(),
@@ -141,13 +141,13 @@ impl<C: Codec> TopicReader<C> {
         let bounded = self.assignment.ends.is_some();
         let waits = !late.starts.is_empty();
         if !bounded || waits || list.count() > 0 {
-            let client = self.client()?;
+            let queue = self.queue()?;
             if list.count() > 0 {
-                client.assign(&list).map_err(|code| self.fault(code, &code.to_string()))?;
+                queue.assign(&list).map_err(|code| self.fault(code, &code.to_string()))?;
             }
             if !bounded || waits {
                 self.discovery = Some(Discovery::start(
-                    client,
+                    Arc::clone(queue.client()),
                     &self.connection,
                     &self.assignment,
                     late,
@@ -171,13 +171,15 @@ impl<C: Codec> TopicReader<C> {
         Some(Track { cover, end, at_end: false, touched: false, finished })
     }
 
-    fn client(&mut self) -> Result<Arc<Client>> {
-        if let Some(client) = &self.client {
-            return Ok(Arc::clone(client));
+    fn queue(&mut self) -> Result<Arc<Queue>> {
+        if let Some(queue) = &self.queue {
+            return Ok(Arc::clone(queue));
         }
-        let client = Arc::new(self.connection.client(Some(self.assignment.wake.clone()))?);
-        self.client = Some(Arc::clone(&client));
-        Ok(client)
+        let Assignment { shared, worker, wake, .. } = &self.assignment;
+        let client = self.connection.shared_client(shared, *worker)?;
+        let queue = Arc::new(Queue::new(client, wake.clone()));
+        self.queue = Some(Arc::clone(&queue));
+        Ok(queue)
     }
 
     /// Begins to read partitions that were found, or have waited long enough.
@@ -192,8 +194,8 @@ impl<C: Codec> TopicReader<C> {
                 start = start.0, "reading a new partition");
             let mut list = TopicPartitionList::new();
             add(&mut list, topic, partition, start)?;
-            let client = self.client()?;
-            client.assign(&list).map_err(|code| self.fault(code, &code.to_string()))?;
+            let queue = self.queue()?;
+            queue.assign(&list).map_err(|code| self.fault(code, &code.to_string()))?;
             if let Some(track) = self.track(partition, start) {
                 self.tracks.insert(partition, track);
             }
@@ -207,43 +209,57 @@ impl<C: Codec> TopicReader<C> {
     }
 
     /// Takes from the queue what is there, up to `limit`. Says whether it was emptied.
-    fn fetch(
-        &mut self,
-        client: &Client,
-        limit: usize,
-        batch: &mut Batch<C::Value>,
-    ) -> Result<bool> {
+    fn fetch(&mut self, queue: &Queue, limit: usize, batch: &mut Batch<C::Value>) -> Result<bool> {
         let mut left = limit.max(1);
         while left > 0 {
             let asked = left.min(CHUNK);
-            let messages = client.consume(asked);
-            for message in messages.iter() {
-                match message.code() {
-                    Code::NoError => self.take(&message, batch),
-                    Code::PartitionEOF => self.reach(&message, batch),
-                    code => self.event(client, code, &message)?,
-                }
-            }
+            let messages = queue.consume(asked);
+            self.sort(queue.client(), &messages, batch)?;
             left -= messages.len();
             if messages.len() < asked {
+                let events = queue.client().serve();
+                self.sort(queue.client(), &events, batch)?;
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Takes records and events.
+    fn sort(
+        &mut self,
+        client: &Client,
+        messages: &Messages<'_>,
+        batch: &mut Batch<C::Value>,
+    ) -> Result<()> {
+        for message in messages.iter() {
+            match message.code() {
+                Code::NoError => self.take(&message, batch)?,
+                Code::PartitionEOF => self.reach(&message, batch),
+                code => self.event(client, code, &message)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Takes a record.
-    fn take(&mut self, message: &Message<'_>, batch: &mut Batch<C::Value>) {
+    fn take(&mut self, message: &Message<'_>, batch: &mut Batch<C::Value>) -> Result<()> {
         let (partition, offset) = (message.partition(), message.offset());
-        let Some(track) = self.tracks.get_mut(partition) else { return };
+        let Some(track) = self.tracks.get_mut(partition) else {
+            // Whoever it belongs to would take it for a gap in the log.
+            return Err(Error::internal(format!(
+                "`{}[{partition}]@{offset}` came to worker {}, which does not read this partition",
+                self.connection.topic, self.assignment.worker
+            )));
+        };
         // After a reconnect librdkafka may hand over again what it has handed over.
         if track.finished || offset < track.position() {
-            return;
+            return Ok(());
         }
         track.touched = true;
         if let Some(end) = track.end.filter(|end| offset >= *end) {
             track.cover.reach(end, &mut batch.spans);
-            return;
+            return Ok(());
         }
         track.at_end = false;
         track.cover.record(offset, &mut batch.spans);
@@ -262,6 +278,7 @@ impl<C: Codec> TopicReader<C> {
         };
         let source = self.assignment.source;
         decode(&mut self.codec, source, &record, self.keeps_origins, batch);
+        Ok(())
     }
 
     /// Takes the end of a partition, as it is now: what lies between the last record and here holds
@@ -321,7 +338,7 @@ impl<C: Codec> TopicReader<C> {
     }
 
     /// Hands out the spans of this poll, and stops fetching what has reached its end.
-    fn settle(&mut self, client: &Client, batch: &mut Batch<C::Value>) -> Result<()> {
+    fn settle(&mut self, queue: &Queue, batch: &mut Batch<C::Value>) -> Result<()> {
         let mut over = TopicPartitionList::new();
         for track in self.tracks.by_number.iter_mut().flatten().filter(|track| track.touched) {
             track.touched = false;
@@ -333,19 +350,19 @@ impl<C: Codec> TopicReader<C> {
             }
         }
         if over.count() > 0 {
-            client.unassign(&over).map_err(|code| self.fault(code, &code.to_string()))?;
+            queue.unassign(&over).map_err(|code| self.fault(code, &code.to_string()))?;
         }
         Ok(())
     }
 
     /// Takes the answers to commits that are there, or waits for all until `deadline`.
-    fn answers(&mut self, client: &Client, deadline: Option<Instant>) -> Result<()> {
+    fn answers(&mut self, queue: &Queue, deadline: Option<Instant>) -> Result<()> {
         let mut last = Ok(());
         while self.unanswered > 0 {
             let wait = deadline.map_or(Duration::ZERO, |deadline| {
                 deadline.saturating_duration_since(Instant::now())
             });
-            let Some(answer) = client.committed(wait) else {
+            let Some(answer) = queue.committed(wait) else {
                 if deadline.is_some() {
                     last = Err(self.uncommitted(Code::OperationTimedOut));
                 }
@@ -393,12 +410,12 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
         if over(self) {
             return Ok(Poll::End);
         }
-        let Some(client) = self.client.clone() else { return Ok(Poll::Idle) };
-        if let Some((code, text)) = client.events().fatal() {
+        let Some(queue) = self.queue.clone() else { return Ok(Poll::Idle) };
+        if let Some((code, text)) = queue.client().events().fatal() {
             return Err(self.fault(code, &text));
         }
-        let emptied = self.fetch(&client, limit, batch)?;
-        self.settle(&client, batch)?;
+        let emptied = self.fetch(&queue, limit, batch)?;
+        self.settle(&queue, batch)?;
         Ok(match (over(self), emptied) {
             (true, _) => Poll::End,
             (false, true) => Poll::Idle,
@@ -410,15 +427,15 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
         if positions.is_empty() && self.unanswered == 0 {
             return Ok(());
         }
-        let client = self.client()?;
+        let queue = self.queue()?;
         // Each failure is logged where it is found; only the one that is waited for is returned.
-        let _earlier = self.answers(&client, None);
+        let _earlier = self.answers(&queue, None);
         if !positions.is_empty() {
             let mut list = TopicPartitionList::with_capacity(positions.len());
             for (partition, offset) in positions {
                 add(&mut list, &self.connection.topic, *partition, *offset)?;
             }
-            match client.commit(&list) {
+            match queue.commit(&list) {
                 Ok(()) => self.unanswered += 1,
                 Err(code) => {
                     let error = self.uncommitted(code);
@@ -426,7 +443,7 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
                 }
             }
         }
-        if wait { self.answers(&client, Some(Instant::now() + COMMIT)) } else { Ok(()) }
+        if wait { self.answers(&queue, Some(Instant::now() + COMMIT)) } else { Ok(()) }
     }
 
     fn standings(&self) -> Vec<Standing> {
@@ -437,7 +454,7 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
             let end = if track.at_end {
                 Some(position)
             } else {
-                let client = self.client.as_ref();
+                let client = self.queue.as_ref().map(|queue| queue.client());
                 client
                     .and_then(|c| c.high_watermark(&self.connection.name, lane.partition.0))
                     .map(|high| high.max(position))
@@ -449,15 +466,15 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
 }
 
 impl<C> Drop for TopicReader<C> {
-    /// Closing a client joins its threads, which may take a while where a broker does not answer, so
+    /// Closing the last queue of a client joins its threads, which may take a while where a broker does not answer, so
     /// a thread does it.
     fn drop(&mut self) {
         self.discovery = None;
-        let Some(client) = self.client.take() else { return };
-        client.silence();
+        let Some(queue) = self.queue.take() else { return };
+        queue.silence();
         let (closed, wait) = mpsc::channel::<()>();
         let closer = thread::Builder::new().name("tidegate-kafka-close".into()).spawn(move || {
-            drop(client);
+            drop(queue);
             drop(closed);
         });
         if closer.is_ok() {

@@ -1,9 +1,9 @@
-//! A consumer, its queue and its callbacks.
+//! A consumer and its callbacks.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rdkafka::bindings as sys;
@@ -15,31 +15,30 @@ use super::super::events::Events;
 use super::{Messages, code};
 use crate::source::Wake;
 
-/// A librdkafka consumer that is assigned its partitions by hand. All calls may come from any thread.
+/// A librdkafka consumer, which several readers may share: its threads, its connections, its fetches. All
+/// calls may come from any thread. Records come by [`Queue`](super::Queue)s.
 ///
-/// Its main queue is forwarded to its consumer queue, so one call fetches records and serves the
-/// callbacks; commits are answered on a queue of their own, since an answer is no message.
+/// Its main queue is forwarded to its consumer queue, so one call fetches its events and serves the
+/// callbacks.
 pub(in super::super) struct Client {
-    native: *mut sys::rd_kafka_t,
+    pub(super) native: *mut sys::rd_kafka_t,
     queue: *mut sys::rd_kafka_queue_t,
-    commits: *mut sys::rd_kafka_queue_t,
     // Lent to librdkafka's callbacks, so they are dropped after the client is destroyed.
-    wake: Option<Box<Wake>>,
+    readers: Box<Readers>,
     events: Arc<Events>,
 }
 
-// SAFETY: librdkafka's handles and queues may be used from any thread; `Wake` and `Events` are `Sync`.
+/// Whom an event wakes that belongs to no partition.
+type Readers = Mutex<Vec<Wake>>;
+
+// SAFETY: librdkafka's handles and queues may be used from any thread; `Readers`, `Events` are `Sync`.
 unsafe impl Send for Client {}
 // SAFETY: as above.
 unsafe impl Sync for Client {}
 
 impl Client {
-    /// A client for `config`, which must name a group. `wake` is called whenever its queue stops being
-    /// empty, from librdkafka's threads. Fails with librdkafka's own words.
-    pub(in super::super) fn new(
-        config: NativeClientConfig,
-        wake: Option<Wake>,
-    ) -> Result<Client, String> {
+    /// A client for `config`, which must name a group. Fails with librdkafka's own words.
+    pub(in super::super) fn new(config: NativeClientConfig) -> Result<Client, String> {
         let events = Arc::new(Events::default());
         let mut text = [0 as c_char; 512];
         // SAFETY: the configuration is live; `events` outlives the client, whose callbacks get it.
@@ -57,18 +56,16 @@ impl Client {
         // The client owns its configuration now.
         mem::forget(config);
         // SAFETY: `native` is live.
-        let (queue, commits) = unsafe {
+        let queue = unsafe {
             sys::rd_kafka_poll_set_consumer(native);
-            (sys::rd_kafka_queue_get_consumer(native), sys::rd_kafka_queue_new(native))
+            sys::rd_kafka_queue_get_consumer(native)
         };
         assert!(!queue.is_null(), "a client with a group has a consumer queue");
-        let wake = wake.map(Box::new);
-        if let Some(wake) = &wake {
-            let opaque = ptr::from_ref::<Wake>(wake).cast_mut().cast();
-            // SAFETY: the box keeps its address and outlives the callback, which `drop` disables.
-            unsafe { sys::rd_kafka_queue_cb_event_enable(queue, Some(on_nonempty), opaque) };
-        }
-        Ok(Client { native, queue, commits, wake, events })
+        let readers = Box::<Readers>::default();
+        let opaque = ptr::from_ref::<Readers>(&readers).cast_mut().cast();
+        // SAFETY: the box keeps its address and outlives the callback, which `drop` disables.
+        unsafe { sys::rd_kafka_queue_cb_event_enable(queue, Some(on_event), opaque) };
+        Ok(Client { native, queue, readers, events })
     }
 
     /// What librdkafka said outside of answers.
@@ -76,89 +73,23 @@ impl Client {
         &self.events
     }
 
-    /// No wake-up comes after this.
-    pub(in super::super) fn silence(&self) {
-        if self.wake.is_some() {
-            // SAFETY: the queue is live. The callback runs under the lock that this call takes.
-            unsafe { sys::rd_kafka_queue_cb_event_enable(self.queue, None, ptr::null_mut()) };
-        }
+    /// Has `wake` called for events too.
+    pub(super) fn listen(&self, wake: Wake) {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
-    /// Takes up to `limit` messages that are there, without waiting, and serves the callbacks. Fewer
-    /// than `limit` means that the queue was empty.
-    pub(in super::super) fn consume(&self, limit: usize) -> Messages<'_> {
-        let mut pointers = Vec::with_capacity(limit);
-        // SAFETY: the queue is live; at most `limit` pointers are written, and as many as the answer
-        // says, which then belong to `Messages`, whose lifetime keeps the client alive.
-        unsafe {
-            let found =
-                sys::rd_kafka_consume_batch_queue(self.queue, 0, pointers.as_mut_ptr(), limit);
-            pointers.set_len(usize::try_from(found).unwrap_or(0));
-            Messages::own(pointers)
-        }
+    /// Undoes [`listen`](Self::listen).
+    pub(super) fn unlisten(&self, wake: &Wake) {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.retain(|reader| !reader.is(wake));
     }
 
-    /// Adds `partitions` to what is fetched, each from its offset.
-    pub(in super::super) fn assign(
-        &self,
-        partitions: &TopicPartitionList,
-    ) -> Result<(), RDKafkaErrorCode> {
-        // SAFETY: both are live; the list is copied.
-        outcome(unsafe { sys::rd_kafka_incremental_assign(self.native, partitions.ptr()) })
-    }
-
-    /// Stops fetching `partitions`; what is queued of them is dropped.
-    pub(in super::super) fn unassign(
-        &self,
-        partitions: &TopicPartitionList,
-    ) -> Result<(), RDKafkaErrorCode> {
-        // SAFETY: both are live; the list is copied.
-        outcome(unsafe { sys::rd_kafka_incremental_unassign(self.native, partitions.ptr()) })
-    }
-
-    /// Hands `positions` to the group; the answer is for [`Client::committed`].
-    pub(in super::super) fn commit(
-        &self,
-        positions: &TopicPartitionList,
-    ) -> Result<(), RDKafkaErrorCode> {
-        // SAFETY: all are live; the list is copied; without a callback the answer is an event.
-        let answer = unsafe {
-            sys::rd_kafka_commit_queue(
-                self.native,
-                positions.ptr(),
-                self.commits,
-                None,
-                ptr::null_mut(),
-            )
-        };
-        success(answer.into())
-    }
-
-    /// The answer to one commit, waiting up to `limit` for it; `None` where none came.
-    pub(in super::super) fn committed(
-        &self,
-        limit: Duration,
-    ) -> Option<Result<(), RDKafkaErrorCode>> {
-        // SAFETY: the queue is live; the event is ours until destroyed.
-        unsafe {
-            let event = sys::rd_kafka_queue_poll(self.commits, millis(limit));
-            if event.is_null() {
-                return None;
-            }
-            let mut answer = RDKafkaErrorCode::from(sys::rd_kafka_event_error(event));
-            let list = sys::rd_kafka_event_topic_partition_list(event);
-            if answer == RDKafkaErrorCode::NoError && !list.is_null() {
-                for index in 0..usize::try_from((*list).cnt).unwrap_or(0) {
-                    let element = (*list).elems.add(index);
-                    let of_partition = code(ptr::addr_of!((*element).err).cast::<i32>().read());
-                    if of_partition != RDKafkaErrorCode::NoError {
-                        answer = of_partition;
-                    }
-                }
-            }
-            sys::rd_kafka_event_destroy(event);
-            Some(success(answer))
-        }
+    /// Takes the events that are there and belong to no partition, without waiting, and serves the
+    /// callbacks.
+    pub(in super::super) fn serve(&self) -> Messages<'_> {
+        const SOME: usize = 64;
+        // SAFETY: the queue is live, and the messages' lifetime keeps the client alive.
+        unsafe { Messages::take(self.queue, SOME) }
     }
 
     /// The next offset that will be written to a partition, as last heard of, without asking.
@@ -229,41 +160,27 @@ impl Client {
 impl Drop for Client {
     /// May take a moment, since librdkafka joins its threads; there is no group to leave.
     fn drop(&mut self) {
-        self.silence();
-        // SAFETY: nothing borrows the client any more; the queues are ours and go first.
+        // SAFETY: nothing borrows the client any more: queues keep it alive. Its own queue goes first.
         unsafe {
-            sys::rd_kafka_queue_destroy(self.commits);
+            sys::rd_kafka_queue_cb_event_enable(self.queue, None, ptr::null_mut());
             sys::rd_kafka_queue_destroy(self.queue);
             sys::rd_kafka_destroy_flags(self.native, sys::RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
         }
     }
 }
 
-fn success(code: RDKafkaErrorCode) -> Result<(), RDKafkaErrorCode> {
+pub(super) fn success(code: RDKafkaErrorCode) -> Result<(), RDKafkaErrorCode> {
     if code == RDKafkaErrorCode::NoError { Ok(()) } else { Err(code) }
 }
 
-/// What an error object says; it is null where all went well.
-fn outcome(error: *mut sys::rd_kafka_error_t) -> Result<(), RDKafkaErrorCode> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the object is ours until destroyed.
-    let code = unsafe {
-        let code = sys::rd_kafka_error_code(error);
-        sys::rd_kafka_error_destroy(error);
-        code
-    };
-    Err(code.into())
-}
-
-fn millis(limit: Duration) -> c_int {
+pub(super) fn millis(limit: Duration) -> c_int {
     c_int::try_from(limit.as_millis()).unwrap_or(c_int::MAX)
 }
 
-unsafe extern "C" fn on_nonempty(_: *mut sys::rd_kafka_t, opaque: *mut c_void) {
-    // SAFETY: `opaque` is the client's boxed `Wake`, which outlives this callback.
-    unsafe { &*opaque.cast::<Wake>() }.wake();
+unsafe extern "C" fn on_event(_: *mut sys::rd_kafka_t, opaque: *mut c_void) {
+    // SAFETY: `opaque` is the client's boxed `Readers`, which outlives this callback.
+    let readers = unsafe { &*opaque.cast::<Readers>() };
+    readers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Wake::wake);
 }
 
 unsafe extern "C" fn on_error(

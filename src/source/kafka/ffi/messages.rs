@@ -19,13 +19,18 @@ pub(in super::super) struct Messages<'c> {
 }
 
 impl Messages<'_> {
-    /// Takes over `pointers`.
+    /// Takes up to `limit` messages that are in `queue`, without waiting.
     ///
     /// # Safety
     ///
-    /// Each comes from `rd_kafka_consume_batch_queue`, is not used elsewhere, and its client lives for
-    /// the lifetime of the result.
-    pub(super) unsafe fn own(pointers: Vec<*mut sys::rd_kafka_message_t>) -> Self {
+    /// The queue is live, and its client lives for the lifetime of the result.
+    pub(super) unsafe fn take(queue: *mut sys::rd_kafka_queue_t, limit: usize) -> Self {
+        let mut pointers = Vec::with_capacity(limit);
+        // SAFETY: at most `limit` pointers are written, and as many as the answer says, which are ours.
+        unsafe {
+            let found = sys::rd_kafka_consume_batch_queue(queue, 0, pointers.as_mut_ptr(), limit);
+            pointers.set_len(usize::try_from(found).unwrap_or(0));
+        }
         Messages { pointers, client: PhantomData }
     }
 

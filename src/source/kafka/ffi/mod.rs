@@ -1,6 +1,6 @@
 //! The one module with `unsafe`: librdkafka's C functions behind values that are safe to use.
 //!
-//! [`Client`] owns a consumer, its queue and its callbacks; [`Messages`] owns what one call fetched
+//! [`Client`] owns a consumer and its callbacks, [`Queue`] what it fetches for one reader; [`Messages`] owns what one call fetched
 //! and lends each [`Message`], whose bytes stay where librdkafka put them. Nothing here decides
 //! anything: what a code means is said by `faults`, what to read by `reader`.
 
@@ -8,9 +8,11 @@
 
 mod client;
 mod messages;
+mod queue;
 
 pub(super) use client::Client;
 pub(super) use messages::{Message, Messages};
+pub(super) use queue::Queue;
 
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 
