@@ -6,8 +6,28 @@
 
 use std::time::{Duration, Instant};
 
-/// An epoch: ticks since the run's base, from 1. Timely's own minimum, 0, is "not yet started".
+/// An epoch: quarters of a tick since the run's base, from 1. Timely's own minimum, 0, is "not yet started".
 pub type Epoch = u64;
+
+/// How often epochs change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stride {
+    /// With each tick: few epochs, each with many rows.
+    Tick,
+    /// Four times as often, while some source may read no more until what it has read is stored: then each
+    /// moment that an epoch stays open is lost.
+    Quarter,
+}
+
+impl Stride {
+    /// How many epochs it takes at once.
+    fn epochs(self) -> u64 {
+        match self {
+            Stride::Tick => 4,
+            Stride::Quarter => 1,
+        }
+    }
+}
 
 /// Reads the current epoch off the monotonic clock, from a base that all processes agreed on.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +46,24 @@ impl Clock {
         Clock { base: now.checked_sub(elapsed).unwrap_or(now), tick }
     }
 
-    /// The epoch of this moment.
+    /// The epoch of this moment, and how long until it is over.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::Clock;
+    /// use tidegate::{Clock, Stride};
     /// let clock = Clock::started(Duration::from_millis(45), Clock::TICK);
-    /// assert!(clock.now() >= 3);
+    /// let (epoch, left) = clock.now(Stride::Tick);
+    /// assert!(epoch >= 9 && left <= Clock::TICK);
     /// ```
-    pub fn now(&self) -> Epoch {
-        1 + (self.base.elapsed().as_nanos() / self.tick.as_nanos().max(1)) as Epoch
+    pub fn now(&self, stride: Stride) -> (Epoch, Duration) {
+        let ticks = self.tick.as_nanos() * u128::from(stride.epochs());
+        let length = (ticks / u128::from(Stride::Tick.epochs())).max(1);
+        let elapsed = self.base.elapsed().as_nanos();
+        let epoch = 1 + (elapsed / length) as Epoch * stride.epochs();
+        (epoch, Duration::from_nanos((length - elapsed % length) as u64))
     }
 
-    /// The length of an epoch.
+    /// The length of an epoch, as long as none is cut short.
     pub fn tick(&self) -> Duration {
         self.tick
     }

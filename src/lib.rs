@@ -23,7 +23,7 @@ mod unwind;
 
 pub use codec::{Codec, Json};
 pub use engine::{Dataflow, Engine};
-pub use epoch::{Clock, Epoch};
+pub use epoch::{Clock, Epoch, Stride};
 pub use error::{Error, Kind, Result};
 pub use frame::DataFrame;
 pub use pipeline::{Kept, Options, Pipeline, Prepared, Replayed, Summary};

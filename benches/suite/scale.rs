@@ -27,8 +27,8 @@ pub fn by_processor(suite: &Suite, report: &mut Report) {
 /// worker may hold so little that it has to wait for it. With room for more, one worker would put more
 /// rows into a transaction, and the wait would vanish.
 pub fn by_latency(suite: &Suite, report: &mut Report) {
-    const EACH_KIB: usize = 64;
-    let rows = if suite.short { 200_000 } else { 400_000 };
+    const EACH_KIB: usize = 256;
+    let rows = if suite.short { 300_000 } else { 600_000 };
     let topic = Topic::of_orders("latency", rows);
     let mut place = Place::new("latency");
     let proxy = Proxy::new(Duration::from_millis(20));

@@ -81,6 +81,11 @@ impl<T> Account<T> {
         self.in_flight.set(self.in_flight.get() + bytes);
     }
 
+    /// How many bytes more may be handed over until `budget` are not durable yet.
+    pub(crate) fn room(&self, budget: usize) -> usize {
+        budget.saturating_sub(self.in_flight.get())
+    }
+
     /// Whether more than `budget` bytes are not durable yet. The operator is woken when that may have
     /// changed.
     pub(crate) fn is_over(&self, budget: usize) -> bool {

@@ -13,7 +13,7 @@ use timely::scheduling::SyncActivator;
 
 use super::context::{Live, Site};
 use super::durable::{Account, Durable};
-use crate::epoch::Epoch;
+use crate::epoch::{Epoch, Stride};
 use crate::error::Result;
 use crate::origins::{Origins, Read};
 use crate::position::{Slice, cuts, durable};
@@ -23,6 +23,8 @@ use crate::source::{Assignment, Batch, Ordered, Poll, Progress, Source, Wake};
 /// Records a poll may take, and so a container: large enough that the costs per container vanish, small
 /// enough that the rows stay in the processor's cache on their way to the sink.
 const POLL: usize = 1024;
+/// What a record is taken to count, in bytes, before any was read.
+const SIZE: usize = 512;
 /// Records a source reads before it lets the other operators of its worker run.
 const FUEL: usize = 16 * POLL;
 /// The longest pause between two epochs of an idle run; the first record wakes everyone at once.
@@ -86,12 +88,16 @@ pub(crate) fn input<'s, S: Source>(
         let mut open = Open::new(capabilities);
         let mut batch = Batch::default();
         let mut armed = Instant::now(); // when the one timer goes off; each more would leak
+        let mut size = SIZE;
         move |_frontiers| {
             let Some(held) = &mut open else { return };
             if live.abort.is_raised() {
                 return; // with its capabilities: a fault closes no epoch
             }
-            held.advance(live.clock.now());
+            let stride = if control.is_hurried() { Stride::Quarter } else { Stride::Tick };
+            let polled = Instant::now();
+            let (now, left) = live.clock.now(stride);
+            held.advance(now);
             if live.stop.is_requested() {
                 open = None;
                 return;
@@ -100,13 +106,17 @@ pub(crate) fn input<'s, S: Source>(
             let mut fuel = FUEL;
             let mut poll = Poll::More;
             while fuel > 0 && poll == Poll::More && !account.is_over(live.budget.in_flight) {
-                poll = match account.reader.borrow_mut().poll(POLL.min(fuel), &mut batch) {
+                // About as many as there is room for, if they are like those before.
+                let limit = (account.room(live.budget.in_flight) / size + 1).min(POLL);
+                poll = match account.reader.borrow_mut().poll(limit.min(fuel), &mut batch) {
                     Ok(poll) => poll,
                     Err(error) => return live.abort.raise(error),
                 };
                 let records = batch.spans.iter().map(|span| span.records).sum::<u64>();
                 fuel = fuel.saturating_sub(POLL.max(records as usize));
-                account.note(epoch, batch.bytes + batch.origins.size(), &batch.spans);
+                let bytes = batch.bytes + batch.origins.size();
+                size = bytes.checked_div(records as usize).unwrap_or(size).max(1);
+                account.note(epoch, bytes, &batch.spans);
                 live.stats.consumed(records);
                 for reject in batch.rejects.drain(..) {
                     let Some(reject) = live.refuse(reject) else { return };
@@ -145,7 +155,8 @@ pub(crate) fn input<'s, S: Source>(
                 activator.activate();
             }
             let awake = control.is_awake() || !account.is_settled();
-            let due = Instant::now() + if awake { live.clock.tick() } else { IDLE_TICK };
+            // At the boundary that is everyone's: until the last source has passed it, no epoch closes.
+            let due = polled + if awake { left } else { IDLE_TICK };
             if armed <= Instant::now() || due < armed {
                 armed = due;
                 activator.activate_after(due.saturating_duration_since(Instant::now()));

@@ -31,14 +31,14 @@ impl Careful<'_> {
                     continue;
                 }
                 let (sink, live) = (table.sink, &table.live);
-                let mark = self.savepoint().await?;
+                let mark = self.savepoint();
                 let made =
                     self.loader.prepare_alone(self.session, sink, live, tuples, *index).await;
                 // The column may be gone by now.
                 let Ok(alone) = self.ended(mark, made.map_err(Refused::from)).await? else {
                     continue;
                 };
-                let mark = self.savepoint().await?;
+                let mark = self.savepoint();
                 let tried = self.loader.try_alone(self.session, live, tuples, &alone).await;
                 let refused = self.ended(mark, tried).await?.err();
                 if refused.is_some_and(|refused| refused.fault.code() == Some(code)) {

@@ -17,7 +17,7 @@ use crate::record::Refusal;
 
 /// Units that are tried at once where refusals are to be expected: a refusal costs no more than so many
 /// units over again, and a savepoint each costs little beside them.
-const RUN: usize = 4096;
+const RUN: usize = 8192;
 
 /// An attempt to write tables row by row, where need be.
 pub(super) struct Careful<'a> {
@@ -261,7 +261,7 @@ impl<'a> Careful<'a> {
         if batch.is_empty() {
             return Ok(None);
         }
-        let mark = self.savepoint().await?;
+        let mark = self.savepoint();
         let (session, live) = (self.session, &table.live);
         let loaded = self.loader.load(session, table.sink, live, &batch, Way::Merged).await;
         if matches!(loaded, Ok(false)) && !ordered && units.has_several() {
@@ -297,14 +297,14 @@ impl<'a> Careful<'a> {
         Ok(())
     }
 
-    pub(super) async fn savepoint(&mut self) -> Result<Mark, Fault> {
+    pub(super) fn savepoint(&mut self) -> Mark {
         match self.hold {
-            Hold::None => self.session.batch("savepoint tried").await?,
+            Hold::None => self.session.ahead("savepoint tried"),
             Hold::Clean => {}
-            Hold::Kept => self.session.batch("release tried; savepoint tried").await?,
+            Hold::Kept => self.session.ahead("release tried; savepoint tried"),
         }
         self.hold = Hold::Clean;
-        Ok(self.loader.mark())
+        self.loader.mark()
     }
 
     async fn take_back(&mut self, mark: &Mark) -> Result<(), Fault> {
@@ -377,7 +377,7 @@ impl<'a> Careful<'a> {
         let mut bisection = Bisection::new(all.len(), usize::MAX);
         while let Some(run) = bisection.next() {
             let keys = numbered(table, &all[run.clone()]);
-            let mark = self.savepoint().await?;
+            let mark = self.savepoint();
             let ranks = self.loader.ranks(self.session, table.sink, &table.live, &keys).await;
             match self.ended(mark, ranks).await? {
                 Ok(ranks) if run.len() == all.len() => {
@@ -400,7 +400,7 @@ impl<'a> Careful<'a> {
         for (row, fault) in bad {
             self.refuse(table, row, fault, found).await?;
         }
-        let mark = self.savepoint().await?;
+        let mark = self.savepoint();
         let ranked = ranked(self.session, self.loader, table, &good).await;
         table.units = Some(self.ended(mark, ranked).await?.map_err(|refused| refused.fault)?);
         Ok(())

@@ -1,5 +1,6 @@
 //! A session: connected, with its settings pinned, every call under a time limit.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,6 +107,8 @@ pub(super) struct Session {
     pub backend: Backend,
     connection: JoinHandle<()>,
     out_of_step: AtomicBool,
+    /// What is sent with the next call.
+    ahead: RefCell<Option<String>>,
 }
 
 impl Session {
@@ -139,7 +142,15 @@ impl Session {
                     });
                     let backend = settle(&client, &patience).await?;
                     let out_of_step = AtomicBool::new(false);
-                    return Ok(Session { client, patience, backend, connection, out_of_step });
+                    let ahead = RefCell::default();
+                    return Ok(Session {
+                        client,
+                        patience,
+                        backend,
+                        connection,
+                        out_of_step,
+                        ahead,
+                    });
                 }
                 Err(fault) => fault,
             };
@@ -178,12 +189,26 @@ impl Session {
         &self,
         call: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Fault> {
+        if let Some(ahead) = self.ahead.take() {
+            self.patience.within(self.client.batch_execute(&ahead)).await?;
+        }
         self.patience.within(call).await
     }
 
     /// Executes statements without parameters.
     pub async fn batch(&self, sql: &str) -> Result<(), Fault> {
-        self.within(self.client.batch_execute(sql)).await
+        let ahead = self.ahead.take().map(|ahead| format!("{ahead}; {sql}"));
+        self.within(self.client.batch_execute(ahead.as_deref().unwrap_or(sql))).await
+    }
+
+    /// Executes `sql` before the next call, in one message with it where that is a batch. A failure is that
+    /// call's.
+    pub fn ahead(&self, sql: &str) {
+        let mut ahead = self.ahead.borrow_mut();
+        *ahead = Some(match ahead.take() {
+            Some(before) => format!("{before}; {sql}"),
+            None => sql.to_owned(),
+        });
     }
 
     /// Ends `backend`, if it still runs, and waits until it is gone.

@@ -133,7 +133,7 @@ impl Hand {
             self.constraints || work.tables.iter().any(|table| table.live.newest().1.deferrable);
         let mut careful = self.careful > 0 || self.raised;
         if !careful {
-            session.batch(&begin).await?;
+            session.ahead(&begin);
             match whole(session, loader, &mut self.fresh, &mut work.tables, constraints).await {
                 Ok(done) => careful = !done,
                 Err(fault) if fault.is_refusal() => careful = true,
