@@ -1,9 +1,9 @@
 //! A session: connected, with its settings pinned, every call under a time limit.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -108,7 +108,7 @@ pub(super) struct Session {
     connection: JoinHandle<()>,
     out_of_step: AtomicBool,
     /// What is sent with the next call.
-    ahead: RefCell<Option<String>>,
+    ahead: Mutex<Option<String>>,
 }
 
 impl Session {
@@ -142,7 +142,7 @@ impl Session {
                     });
                     let backend = settle(&client, &patience).await?;
                     let out_of_step = AtomicBool::new(false);
-                    let ahead = RefCell::default();
+                    let ahead = Mutex::default();
                     return Ok(Session {
                         client,
                         patience,
@@ -189,7 +189,7 @@ impl Session {
         &self,
         call: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Fault> {
-        if let Some(ahead) = self.ahead.take() {
+        if let Some(ahead) = self.pending() {
             self.patience.within(self.client.batch_execute(&ahead)).await?;
         }
         self.patience.within(call).await
@@ -197,14 +197,18 @@ impl Session {
 
     /// Executes statements without parameters.
     pub async fn batch(&self, sql: &str) -> Result<(), Fault> {
-        let ahead = self.ahead.take().map(|ahead| format!("{ahead}; {sql}"));
+        let ahead = self.pending().map(|ahead| format!("{ahead}; {sql}"));
         self.within(self.client.batch_execute(ahead.as_deref().unwrap_or(sql))).await
+    }
+
+    fn pending(&self) -> Option<String> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Executes `sql` before the next call, in one message with it where that is a batch. A failure is that
     /// call's.
     pub fn ahead(&self, sql: &str) {
-        let mut ahead = self.ahead.borrow_mut();
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         *ahead = Some(match ahead.take() {
             Some(before) => format!("{before}; {sql}"),
             None => sql.to_owned(),
