@@ -6,6 +6,7 @@ pub mod codec;
 mod engine;
 mod epoch;
 mod error;
+pub mod figures;
 mod frame;
 mod launch;
 mod nearest;
