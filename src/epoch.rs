@@ -38,6 +38,20 @@ impl Clock {
         1 + (self.base.elapsed().as_nanos() / self.tick.as_nanos().max(1)) as Epoch
     }
 
+    /// How long ago `epoch` began; nothing where it has not.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Clock;
+    /// let clock = Clock::started(Duration::from_millis(100), Clock::TICK);
+    /// assert!(clock.age(3) >= Duration::from_millis(60));
+    /// assert_eq!(clock.age(1_000_000), Duration::ZERO);
+    /// ```
+    pub fn age(&self, epoch: Epoch) -> Duration {
+        let ticks = u32::try_from(epoch.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.base.elapsed().saturating_sub(self.tick.saturating_mul(ticks))
+    }
+
     /// The length of an epoch.
     pub fn tick(&self) -> Duration {
         self.tick

@@ -1,5 +1,6 @@
 //! `tidegate run`
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -69,12 +70,11 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
         ..args.dataflow.options()?
     };
     signals::install(options.stop.clone(), args.grace)?;
-    let mut progress = None;
-    let summary = pipeline.watched(&options, |stats| progress = Some(Progress::start(stats)));
-    let began = progress.is_some();
+    let progress = Progress::start(Arc::clone(&options.figures));
+    let summary = pipeline.run(&options);
     drop(progress);
     let summary = summary?;
-    if !began {
+    if options.figures.snapshot().running_ms == 0 {
         // The counters were not read, and are not zero.
         tracing::info!("ended before anything was read");
         return Ok(());

@@ -26,8 +26,6 @@ pub struct LaneMeter {
 /// What a transaction committed of a slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Committed {
-    /// Its position before.
-    pub from: i64,
     /// Its position after.
     pub upto: i64,
     /// Records read.

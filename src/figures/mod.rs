@@ -9,6 +9,7 @@ mod health;
 mod histogram;
 mod lane;
 mod pattern;
+mod rates;
 mod rejects;
 mod snapshot;
 mod store;
@@ -18,6 +19,7 @@ pub use health::{PARTITION_STALLED_MS, STALLED_MS, STUCK_MS, live, ready};
 pub use histogram::{BYTES, FLUSH_SECONDS, Histogram, LATENCY_SECONDS, ROWS};
 pub use lane::{Committed, LaneMeter};
 pub(crate) use pattern::{line, pattern};
+pub use rates::{Rate, Rates};
 pub use snapshot::{
     Health, NodeFigures, PartitionFigures, Phase, RejectFigures, SinkFigures, SliceFigures,
     Snapshot, StoreFigures, WorkerFigures,
@@ -37,6 +39,8 @@ use self::rejects::Groups;
 #[derive(Default)]
 pub struct Figures {
     state: Mutex<State>,
+    /// Apart, since a flush may tell of many.
+    rejects: Mutex<Groups>,
     durable_ms: AtomicI64,
 }
 
@@ -44,6 +48,7 @@ pub struct Figures {
 struct State {
     run: About,
     started_ms: i64,
+    running_ms: i64,
     phase: Phase,
     detail: String,
     planned: Option<u64>,
@@ -52,7 +57,6 @@ struct State {
     stores: BTreeMap<String, Arc<StoreMeter>>,
     workers: BTreeMap<usize, Arc<WorkerMeter>>,
     nodes: BTreeMap<usize, Arc<NodeMeter>>,
-    rejects: Groups,
 }
 
 /// What a run is, as known when it begins.
@@ -84,6 +88,7 @@ impl Figures {
     /// Begins a run: forgets all figures of an earlier one.
     pub fn begin(&self, run: About) {
         self.durable_ms.store(0, Ordering::Relaxed);
+        *lock(&self.rejects) = Groups::default();
         *lock(&self.state) = State { run, started_ms: now_ms(), ..State::default() };
     }
 
@@ -91,6 +96,9 @@ impl Figures {
     pub fn phase(&self, phase: Phase, detail: impl Into<String>) {
         let mut state = lock(&self.state);
         (state.phase, state.detail) = (phase, detail.into());
+        if phase == Phase::Running {
+            state.running_ms = now_ms();
+        }
     }
 
     /// The run was asked to end, if it is running.
@@ -135,7 +143,7 @@ impl Figures {
 
     /// Notes a refused record.
     pub fn rejected(&self, sink: &str, example: &dyn fmt::Display, reject: RejectKind<'_>) {
-        lock(&self.state).rejects.add(sink, example, reject);
+        lock(&self.rejects).add(sink, example, reject);
     }
 
     /// The meter of a sink; `make` describes one that is new.
@@ -177,6 +185,7 @@ impl Figures {
                 processes: state.run.processes,
                 threads: state.run.threads,
                 started_ms: state.started_ms,
+                running_ms: state.running_ms,
                 now_ms,
                 phase: state.phase,
                 detail: state.detail.clone(),
@@ -192,7 +201,7 @@ impl Figures {
                 stores: stores.map(|(identity, store)| store.figures(identity)).collect(),
                 workers: state.workers.iter().map(|(index, w)| w.figures(*index, now_ms)).collect(),
                 nodes: state.nodes.iter().map(|(id, node)| node.figures(*id)).collect(),
-                rejects: state.rejects.figures(),
+                rejects: lock(&self.rejects).figures(),
                 ..Snapshot::default()
             }
         };
@@ -265,15 +274,14 @@ mod tests {
         lane.slice("a", 10);
         lane.slice("b", 12);
         lane.read(5, 100, 15);
-        let commit = |sink: &str, from, upto, written| {
-            let committed =
-                Committed { from, upto, consumed: written, written, ..Committed::default() };
+        let commit = |sink: &str, upto, written| {
+            let committed = Committed { upto, consumed: written, written, ..Committed::default() };
             figures.committed(sink, "orders", 3, &committed);
         };
-        commit("a", 10, 15, 5);
+        commit("a", 15, 5);
         let snapshot = figures.snapshot();
         assert_eq!((snapshot.partitions[0].position, snapshot.partitions[0].durable), (15, 12));
-        commit("b", 12, 15, 3);
+        commit("b", 15, 3);
         let snapshot = figures.snapshot();
         assert_eq!((snapshot.partitions[0].durable, snapshot.partitions[0].lag), (15, None));
         assert_eq!(snapshot.slices.len(), 2);

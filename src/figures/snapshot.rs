@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub threads: usize,
     /// When the run began, in Unix milliseconds.
     pub started_ms: i64,
+    /// When it began to read, in Unix milliseconds; 0 before.
+    pub running_ms: i64,
     /// The moment of the snapshot, in Unix milliseconds.
     pub now_ms: i64,
     /// What the run is doing.

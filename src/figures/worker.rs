@@ -10,7 +10,7 @@ use super::{NodeFigures, WorkerFigures, now_ms};
 pub struct WorkerMeter {
     busy_ns: AtomicU64,
     parked_ns: AtomicU64,
-    in_flight: AtomicI64,
+    in_flight: AtomicU64,
     queued: AtomicI64,
     stepped_ms: AtomicI64,
 }
@@ -20,7 +20,7 @@ impl Default for WorkerMeter {
         WorkerMeter {
             busy_ns: AtomicU64::new(0),
             parked_ns: AtomicU64::new(0),
-            in_flight: AtomicI64::new(0),
+            in_flight: AtomicU64::new(0),
             queued: AtomicI64::new(0),
             stepped_ms: AtomicI64::new(now_ms()),
         }
@@ -43,9 +43,9 @@ impl WorkerMeter {
         self.parked_ns.fetch_add(nanos(time), Ordering::Relaxed);
     }
 
-    /// So many bytes more, or fewer, are handed over and not durable.
-    pub fn in_flight(&self, change: i64) {
-        self.in_flight.fetch_add(change, Ordering::Relaxed);
+    /// So many bytes are handed over and not durable.
+    pub fn in_flight(&self, bytes: usize) {
+        self.in_flight.store(bytes as u64, Ordering::Relaxed);
     }
 
     /// So many closed epochs more, or fewer, are not durable.
@@ -54,13 +54,12 @@ impl WorkerMeter {
     }
 
     pub(super) fn figures(&self, worker: usize, now_ms: i64) -> WorkerFigures {
-        let positive = |gauge: &AtomicI64| gauge.load(Ordering::Relaxed).max(0) as u64;
         WorkerFigures {
             worker,
             busy_ms: self.busy_ns.load(Ordering::Relaxed) / 1_000_000,
             parked_ms: self.parked_ns.load(Ordering::Relaxed) / 1_000_000,
-            in_flight_bytes: positive(&self.in_flight),
-            queued_epochs: positive(&self.queued),
+            in_flight_bytes: self.in_flight.load(Ordering::Relaxed),
+            queued_epochs: self.queued.load(Ordering::Relaxed).max(0) as u64,
             stepped_ms: (now_ms - self.stepped_ms.load(Ordering::Relaxed)).max(0),
         }
     }

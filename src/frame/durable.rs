@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use timely::scheduling::Activator;
 
+use super::lanes::Lanes;
 use crate::epoch::Epoch;
 use crate::error::Result;
 use crate::record::{Offset, Partition, Span};
-use crate::source::{Reader, Standing};
+use crate::source::Reader;
 
 /// A source's share of the worker's loop.
 pub(crate) trait Durable {
@@ -18,8 +19,8 @@ pub(crate) trait Durable {
     /// source. `last` waits for the source's answer.
     fn settle(&self, frontier: Option<Epoch>, last: bool) -> Result<()>;
 
-    /// Where reading stands.
-    fn standings(&self) -> Vec<Standing>;
+    /// Tells the figures where reading stands; gives how many bytes are not durable yet.
+    fn stand(&self) -> usize;
 }
 
 /// The account of one source at one worker, shared by its operator and the worker's loop.
@@ -31,6 +32,7 @@ pub(crate) struct Account<T> {
     throttled: Cell<bool>,
     uncommitted: RefCell<BTreeMap<Partition, Offset>>,
     tells: bool,
+    lanes: RefCell<Lanes>,
 }
 
 #[derive(Default)]
@@ -47,6 +49,7 @@ impl<T> Account<T> {
         starts: BTreeMap<Partition, Offset>,
         activator: Activator,
         tells: bool,
+        lanes: Lanes,
     ) -> Rc<Self> {
         Rc::new(Account {
             reader: RefCell::new(reader),
@@ -56,6 +59,7 @@ impl<T> Account<T> {
             throttled: Cell::new(false),
             uncommitted: RefCell::new(starts),
             tells,
+            lanes: RefCell::new(lanes),
         })
     }
 
@@ -64,6 +68,7 @@ impl<T> Account<T> {
         if spans.is_empty() && bytes == 0 {
             return;
         }
+        self.lanes.borrow_mut().read(spans, bytes);
         let mut open = self.open.borrow_mut();
         let entry = open.entry(epoch).or_default();
         entry.bytes += bytes;
@@ -118,7 +123,8 @@ impl<T> Durable for Account<T> {
         Ok(())
     }
 
-    fn standings(&self) -> Vec<Standing> {
-        self.reader.borrow().standings()
+    fn stand(&self) -> usize {
+        self.lanes.borrow_mut().stand(&self.reader.borrow().standings());
+        self.in_flight.get()
     }
 }
