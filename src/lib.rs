@@ -9,6 +9,7 @@ mod error;
 pub mod figures;
 mod frame;
 mod launch;
+pub mod metrics;
 mod nearest;
 pub mod origins;
 mod pipeline;

@@ -65,6 +65,7 @@ const ORDER: &[&[&str]] = &[
     &["retention"],
     &["pipeline"],
     &["recount"],
+    &["metrics"],
     &["cli"],
 ];
 

@@ -45,6 +45,7 @@ mod run;
 mod schema;
 mod send;
 mod signals;
+mod top;
 mod units;
 mod verify;
 
@@ -76,6 +77,7 @@ fn run_from(args: impl IntoIterator<Item = OsString>, entries: Vec<Entry>) -> Re
         Command::Positions(args) => positions::positions(&entries, &args),
         Command::Rejects(args) => rejects::rejects(&entries, &args),
         Command::Verify(args) => verify::verify(&entries, &args),
+        Command::Top(args) => top::top(&args),
         Command::Schema(args) => schema::schema(&args),
         Command::Produce(args) => produce::produce(&args),
         Command::Demo(args) => demo::demo(&entries, &args),

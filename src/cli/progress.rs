@@ -59,6 +59,7 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let show = move || {
             let mut rates = Rates::default();
+            rates.see(&figures.snapshot());
             let bar = terminal.then(|| Shown::new(ProgressBar::no_length()));
             let every = if terminal { DRAW } else { TELL };
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {

@@ -63,12 +63,13 @@ impl<T> Account<T> {
         })
     }
 
-    /// Notes what a poll handed over in `epoch`.
-    pub(crate) fn note(&self, epoch: Epoch, bytes: usize, spans: &[Span]) {
+    /// Notes what a poll handed over in `epoch`: `read` bytes, and `kept` ones of copies of them.
+    pub(crate) fn note(&self, epoch: Epoch, read: usize, kept: usize, spans: &[Span]) {
+        let bytes = read + kept;
         if spans.is_empty() && bytes == 0 {
             return;
         }
-        self.lanes.borrow_mut().read(spans, bytes);
+        self.lanes.borrow_mut().read(spans, read);
         let mut open = self.open.borrow_mut();
         let entry = open.entry(epoch).or_default();
         entry.bytes += bytes;

@@ -111,7 +111,7 @@ pub(crate) fn input<'s, S: Source>(
                 };
                 let records = batch.spans.iter().map(|span| span.records).sum::<u64>();
                 fuel = fuel.saturating_sub(POLL.max(records as usize));
-                account.note(epoch, batch.bytes + batch.origins.size(), &batch.spans);
+                account.note(epoch, batch.bytes, batch.origins.size(), &batch.spans);
                 for reject in batch.rejects.drain(..) {
                     let Some(reject) = live.refuse(reject) else { return };
                     rejects.activate().session(&held.rejects).give(reject);
