@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 
+use super::logging::{self, Format};
 use crate::figures::{Figures, Phase, Rate, Rates, Snapshot};
 
 /// How often the bar is drawn.
@@ -56,7 +57,7 @@ impl Progress {
     /// Follows a run until its end; also before it reads.
     pub(super) fn start(figures: Arc<Figures>) -> Self {
         let (end, ended) = bounded::<()>(0);
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = std::io::stderr().is_terminal() && logging::format() == Format::Text;
         let show = move || {
             let mut rates = Rates::default();
             rates.see(&figures.snapshot());

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::args::DataflowArgs;
 use super::entry::Entries;
+use super::logging::Format;
 use super::output::print;
 use super::progress::Progress;
 use super::signals;
@@ -60,6 +61,10 @@ pub(super) struct RunArgs {
     /// Serves figures at `host:port`: a page, `/metrics` for Prometheus, `/readyz` and `/healthz`.
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_METRICS")]
     metrics: Option<String>,
+
+    /// How the log is written.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub log: Format,
 }
 
 pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
