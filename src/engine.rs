@@ -1,5 +1,7 @@
 //! What a dataflow function is given: in plan mode it yields the plan, in build mode the operators.
 
+mod busy;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
@@ -114,6 +116,10 @@ const STAND: Duration = Duration::from_millis(200);
 pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
     live.abort.register();
     live.stop.register();
+    let meter = live.figures.worker(worker.index());
+    if live.measure {
+        busy::watch(worker, live);
+    }
     let control = Control::build(worker, live.stop.clone());
     let built = match build(worker, dataflow, live, &control) {
         Ok(built) => built,
@@ -133,6 +139,7 @@ pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
         }
         if live.stop.is_requested() && !stopping {
             stopping = true;
+            live.figures.stopping();
             control.stop();
         }
         // `None`, the end of all epochs, is last.
@@ -148,9 +155,7 @@ pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
         let done = now.is_none();
         if now != frontier {
             frontier = now;
-            if let Some(epoch) = now {
-                live.stats.durable(epoch);
-            }
+            live.figures.durable(now.map_or(Duration::ZERO, |epoch| live.clock.age(epoch)));
             for source in &pending {
                 if let Err(error) = source.settle(now, done) {
                     // Everything is durable all the same: these commits are for people.
@@ -160,7 +165,8 @@ pub(crate) fn work(worker: &mut Worker, dataflow: &Dataflow, live: &Arc<Live>) {
         }
         if done || stood.elapsed() >= STAND {
             stood = std::time::Instant::now();
-            pending.iter().for_each(|source| live.stats.stand(source.standings()));
+            meter.stepped();
+            meter.in_flight(pending.iter().map(|source| source.stand()).sum());
         }
         if done {
             break;

@@ -63,6 +63,20 @@ impl Clock {
         (epoch, Duration::from_nanos((length - elapsed % length) as u64))
     }
 
+    /// How long ago `epoch` began; nothing where it has not.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Clock;
+    /// let clock = Clock::started(Duration::from_millis(100), Clock::TICK);
+    /// assert!(clock.age(9) >= Duration::from_millis(60));
+    /// assert_eq!(clock.age(1_000_000), Duration::ZERO);
+    /// ```
+    pub fn age(&self, epoch: Epoch) -> Duration {
+        let quarters = u32::try_from(epoch.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.base.elapsed().saturating_sub(self.tick.saturating_mul(quarters) / 4)
+    }
+
     /// The length of an epoch, as long as none is cut short.
     pub fn tick(&self) -> Duration {
         self.tick

@@ -12,17 +12,18 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 
-use crate::cluster::{Agreed, Flags, Joined, Mesh, agree, builders};
+use crate::cluster::{Agreed, Flags, Joined, Mesh, agree_and_tell, builders};
 use crate::engine::{self, Dataflow, Engine};
 use crate::epoch::Clock;
 use crate::error::{Error, Kind, Result};
+use crate::figures::{About, Figures, NodeMeter, Phase, SinkMeter};
 use crate::frame::{Budget, Live, LiveSink, LiveSource, LiveStore};
 use crate::launch::{Launch, launch};
-use crate::plan::{Plan, StorePlan};
+use crate::plan::{Plan, SinkPlan, StorePlan};
 use crate::position::{Counters, Door};
 use crate::record::{Lane, SourceId};
 use crate::retention::Retention;
-use crate::run::{Abort, Stats, Stop};
+use crate::run::{Abort, Stop};
 use crate::sink::{Column, Lock, Pace, Shape, SinkId, Standby};
 use crate::source::{Settings, Shared};
 use crate::unwind;
@@ -55,6 +56,10 @@ pub struct Options {
     pub keep_rejects: Option<Duration>,
     /// Ask it to end the run in good order.
     pub stop: Stop,
+    /// What the run tells of itself; look at it from any thread, also before the run stands.
+    pub figures: Arc<Figures>,
+    /// Measure how long workers and operators are busy, which costs a little.
+    pub measure: bool,
 }
 
 impl Default for Options {
@@ -72,6 +77,8 @@ impl Default for Options {
             discovery: Duration::from_secs(10),
             keep_rejects: None,
             stop: Stop::default(),
+            figures: Arc::default(),
+            measure: false,
         }
     }
 }
@@ -205,28 +212,55 @@ impl Pipeline {
     /// Where another process of a cluster fails, or this one does, threads may be left behind: the
     /// process should end then.
     pub fn run(&self, options: &Options) -> Result<Summary> {
-        self.watched(options, |_| ())
+        let figures = &options.figures;
+        figures.begin(self.about(options));
+        let ended = self.run_as_told(options);
+        match &ended {
+            Ok(_) => figures.phase(Phase::Ended, ""),
+            Err(error) => figures.phase(Phase::Failed, in_public(error)),
+        }
+        ended
     }
 
-    /// As [`run`](Self::run), and calls `started` with the figures of this process once it reads.
-    pub fn watched(&self, options: &Options, started: impl FnOnce(Arc<Stats>)) -> Result<Summary> {
+    /// What the figures say of a run.
+    pub(crate) fn about(&self, options: &Options) -> About {
+        About {
+            pipeline: self.name.clone(),
+            process: options.flags.process,
+            processes: options.flags.processes,
+            threads: options.flags.threads,
+            until_end: options.until_end,
+            linger: options.pace.linger,
+            memory: options.memory,
+        }
+    }
+
+    fn run_as_told(&self, options: &Options) -> Result<Summary> {
         let from = Instant::now();
+        let figures = &options.figures;
         let stopped = Summary { counters: Counters::default(), elapsed: Duration::ZERO };
         let Joined::Mesh(mut mesh) = Mesh::connect(&options.flags, &self.name, &options.stop)?
         else {
             return Ok(stopped);
         };
+        figures.phase(Phase::Preparing, "");
         let (digest, mut prepared) = match self.prepare(options) {
-            Ok(prepared) => (Ok(prepared.plan.digest()), Some(prepared)),
+            Ok(prepared) => {
+                introduce(figures, &prepared.plan);
+                (Ok(prepared.plan.digest()), Some(prepared))
+            }
             Err(error) => (Err(error), None),
         };
         let mut locks = Vec::new();
         let waited = Cell::new(false);
-        let agreed = agree(&mut mesh, digest, &options.stop, |waiting| {
+        let told = |line: &str| figures.phase(Phase::Standby, line);
+        let agreed = agree_and_tell(&mut mesh, digest, &options.stop, &told, |waiting| {
             let prepared = prepared.as_mut().expect("all processes agreed on a plan");
             let waiting = |line: &str| {
                 waited.set(true);
-                waiting(&format!("standby of pipeline `{}`, waiting: {line}", self.name))
+                let line = format!("standby of pipeline `{}`, waiting: {line}", self.name);
+                told(&line);
+                waiting(&line)
             };
             let standby = Standby {
                 take_over: options.take_over,
@@ -236,6 +270,7 @@ impl Pipeline {
             for store in &prepared.stores {
                 locks.push(store.store.lock(&self.name, &standby)?);
             }
+            figures.phase(Phase::Preparing, "");
             let launch =
                 launch(&mut prepared.plan, &prepared.stores, &self.name, options.until_end)?;
             Ok((launch, waited.get()))
@@ -255,8 +290,8 @@ impl Pipeline {
         let stores = || live.stores.iter().map(|store| Arc::clone(&store.store)).collect();
         let retention =
             keep.map(|keep| Retention::start(&self.name, stores(), keep)).transpose()?;
-        live.stats.plan(planned(&live, &options.flags));
-        started(Arc::clone(&live.stats));
+        figures.plan(planned(&live, &options.flags));
+        figures.phase(Phase::Running, "");
         self.execute(&live, options, mesh)?;
         drop((retention, locks));
         self.summary(&prepared, from)
@@ -296,6 +331,7 @@ impl Pipeline {
             let store = stores.iter().position(|store| store.sinks.contains(id));
             store.expect("each sink has a store")
         };
+        let meters = introduce(&options.figures, plan);
         let sinks = plan.sinks.iter().zip(shapes).map(|(sink, shape)| {
             let store = store_of(&sink.id);
             let applied = launch.stores[store].slices.iter().filter_map(|slice| {
@@ -311,6 +347,7 @@ impl Pipeline {
                 fan_out: sink.fan_out,
                 sources: sink.sources.clone(),
                 door: Door::new(applied.collect()),
+                meter: meter_of(&options.figures, sink),
             }
         });
         // Each worker and source has an equal share of each half.
@@ -342,7 +379,9 @@ impl Pipeline {
             clock,
             abort: Abort::default(),
             stop: options.stop.clone(),
-            stats: Arc::new(Stats::default()),
+            figures: Arc::clone(&options.figures),
+            meters,
+            measure: options.measure,
             guard: Arc::default(),
             replay: None,
             tells: true,
@@ -387,6 +426,34 @@ impl Pipeline {
             }
         }
         live.abort.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Makes the dataflow known to the figures; gives the meters of its nodes.
+fn introduce(figures: &Figures, plan: &Plan) -> Vec<Arc<NodeMeter>> {
+    for sink in &plan.sinks {
+        figures.store(&sink.target.store.identity());
+        meter_of(figures, sink);
+    }
+    let nodes = plan.nodes.iter().enumerate().map(|(id, node)| {
+        let inputs = node.inputs.iter().map(|input| input.0 as usize).collect();
+        figures.node(id, || NodeMeter::new(node.kind, node.label.clone(), inputs))
+    });
+    nodes.collect()
+}
+
+fn meter_of(figures: &Figures, SinkPlan { target, .. }: &SinkPlan) -> Arc<SinkMeter> {
+    let make = || SinkMeter::new(target.store.identity(), target.describe.clone());
+    figures.sink(&target.name, make)
+}
+
+/// An error as anybody may read it: the sentence of a refused record may hold what it held.
+fn in_public(error: &Error) -> String {
+    match error.kind() {
+        Kind::Refused => {
+            "a record was refused, and that stops the run; the error says which".into()
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -85,6 +85,17 @@ pub struct Span {
     pub upto: Offset,
     /// How many records were read in it; less than `upto - from` where offsets have gaps.
     pub records: u64,
+    /// Between which timestamps they lie, where they have any.
+    pub times: Option<Times>,
+}
+
+/// The least and the greatest timestamp of some records, in milliseconds since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// The least.
+    pub least: i64,
+    /// The greatest.
+    pub most: i64,
 }
 
 /// The headers of a record, in their order; a name may come twice.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::cluster::{Joined, Mesh};
 use crate::epoch::Clock;
 use crate::error::{Error, Result};
+use crate::figures::Phase;
 use crate::frame::Live;
 use crate::launch::{Launch, SourceLaunch, StoreLaunch};
 use crate::pipeline::{Options, Pipeline, Prepared};
 use crate::position::{Counters, Door, Slice, SliceKey};
 use crate::record::{Lane, Offset, Partition, Policy};
-use crate::run::Stats;
 use crate::sink::{Audit, AuditedSlice, Counting, Generation, Shape, Tallies};
 use crate::source::Bounds;
 
@@ -83,8 +83,9 @@ struct Window {
 
 impl Pipeline {
     /// Counts again, up to the positions as they are now, and compares. Takes no lock and moves nothing:
-    /// the pipeline may run meanwhile. `started` is given the figures once it reads.
-    pub fn recount(&self, options: &Options, started: impl FnOnce(Arc<Stats>)) -> Result<Recount> {
+    /// the pipeline may run meanwhile.
+    pub fn recount(&self, options: &Options) -> Result<Recount> {
+        options.figures.begin(self.about(options));
         let mut prepared = self.prepare(options)?;
         let mut audit = Audit::default();
         for store in &prepared.stores {
@@ -125,7 +126,7 @@ impl Pipeline {
         recount.tables = tables(&audit);
         windows.retain(|window| window.from < window.upto);
         if !windows.is_empty() {
-            let counted = self.read_again(options, prepared, &windows, started)?;
+            let counted = self.read_again(options, prepared, &windows)?;
             for slice in &mut recount.slices {
                 if let Some(counted) = counted.get(&slice.slice.key)
                     && slice.counted.is_some()
@@ -144,7 +145,6 @@ impl Pipeline {
         options: &Options,
         mut prepared: Prepared,
         windows: &[Window],
-        started: impl FnOnce(Arc<Stats>),
     ) -> Result<BTreeMap<SliceKey, Counters>> {
         let tallies = Tallies::default();
         for store in &mut prepared.stores {
@@ -159,9 +159,10 @@ impl Pipeline {
         let mut live = self.live(options, &prepared, launch, clock);
         quieten(&mut live, windows);
         let offsets = windows.iter().map(|window| window.upto.0 - window.from.0).sum::<i64>();
-        live.stats.plan(u64::try_from(offsets).unwrap_or(0));
-        started(Arc::clone(&live.stats));
+        options.figures.plan(u64::try_from(offsets).unwrap_or(0));
+        options.figures.phase(Phase::Running, "");
         self.execute(&Arc::new(live), options, mesh)?;
+        options.figures.phase(Phase::Ended, "");
         let mut tallies = tallies.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::take(&mut *tallies))
     }

@@ -259,6 +259,38 @@ fn what_the_environment_does_not_say_is_named() {
 }
 
 #[test]
+fn a_graph_is_printed_without_connecting_to_anything() {
+    let graph = |form: &[&str]| {
+        let mut command = tidegate(&[&["check", "orders", "--graph"], form].concat());
+        command.env("TIDEGATE_BROKERS", nobody());
+        command.env("DATABASE_URL", format!("postgres://nobody@{}/none", nobody()));
+        end(command).well()
+    };
+    let text = "  0 source `orders`\n  1 filter <- 0\n  2 sink `valid_orders` <- 1";
+    assert_eq!(graph(&[]).trim_end(), text);
+    assert_eq!(graph(&["text"]), graph(&[]));
+    assert!(graph(&["dot"]).starts_with("digraph dataflow {"));
+    assert!(graph(&["mermaid"]).contains("n0 --> n1"));
+}
+
+#[test]
+fn a_log_of_json_holds_nothing_else_and_ends_with_the_error() {
+    let place = Place::new("json_log", "order_id bigint primary key, customer text");
+    let mut command = place.command("run", &["--until-end", "--log", "json"]);
+    command.env("TIDEGATE_LOG", "info");
+    let ended = end(command);
+    assert_eq!(ended.code, 3, "{ended:?}");
+    let lines = ended.err.lines().map(serde_json::from_str::<serde_json::Value>);
+    let lines: Vec<_> = lines.map(|line| line.expect("a JSON object")).collect();
+    let last = lines.last().expect("the error");
+    assert_eq!((&last["level"], &last["exit_code"]), (&"ERROR".into(), &3.into()), "{last}");
+    assert!(last["message"].as_str().is_some_and(|said| said.contains("column")), "{last}");
+    // What is wrong with the command line itself is said before the log begins.
+    let wrong = run(&["run", "orders", "--log", "xml"]).sentence(2);
+    assert!(wrong.contains("possible values: text, json"), "{wrong}");
+}
+
+#[test]
 fn a_missing_topic_is_one_sentence_and_ends_with_4() {
     let place = Place::orders("missing_topic");
     let sentence = end(place.command("run", &["--until-end"])).sentence(4);

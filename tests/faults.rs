@@ -172,17 +172,11 @@ fn a_stop_flushes_what_lingers_and_commits_it() {
     let mut options = Options { stop: stop.clone(), ..workers(3) };
     options.pace.linger = Duration::from_secs(3600);
     let summary = std::thread::scope(|scope| {
-        let run = scope.spawn(|| {
-            pipeline.watched(&options, |stats| {
-                let stop = stop.clone();
-                std::thread::spawn(move || {
-                    while stats.records() < 4 {
-                        std::thread::yield_now();
-                    }
-                    stop.request();
-                });
-            })
-        });
+        let run = scope.spawn(|| pipeline.run(&options));
+        while options.figures.snapshot().consumed < 4 {
+            std::thread::yield_now();
+        }
+        stop.request();
         run.join().unwrap().unwrap()
     });
     assert_eq!(summary.counters.written, 4);

@@ -48,6 +48,7 @@ fn frames_never_name_kafka_or_postgresql() {
 /// sinks, which count by `position`.
 const ORDER: &[&[&str]] = &[
     &["error"],
+    &["figures"],
     &["record"],
     &["origins"],
     &["epoch"],
@@ -64,6 +65,7 @@ const ORDER: &[&[&str]] = &[
     &["retention"],
     &["pipeline"],
     &["recount"],
+    &["metrics"],
     &["cli"],
 ];
 

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::args::DataflowArgs;
 use super::entry::Entries;
+use super::graph::{Form, graph};
 use super::output::{Table, print};
 use crate::cluster::Flags;
 use crate::error::Result;
@@ -22,10 +23,17 @@ pub(super) struct CheckArgs {
 
     #[command(flatten)]
     cluster: Flags,
+
+    /// Prints the dataflow's nodes alone, without connecting to anything.
+    #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, default_missing_value = "text")]
+    graph: Option<Form>,
 }
 
 pub(super) fn check(entries: &Entries, args: &CheckArgs) -> Result<()> {
     let pipeline = args.dataflow.pipeline(entries)?;
+    if let Some(form) = args.graph {
+        return print(graph(&pipeline.plan(&args.dataflow.options()?)?, form));
+    }
     args.cluster.validate()?;
     let workers = args.cluster.workers();
     let options = Options { flags: args.cluster.clone(), ..args.dataflow.options()? };

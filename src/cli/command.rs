@@ -14,6 +14,7 @@ use super::produce::ProduceArgs;
 use super::rejects::RejectsArgs;
 use super::run::RunArgs;
 use super::schema::SchemaArgs;
+use super::top::TopArgs;
 use super::usage;
 use super::verify::VerifyArgs;
 use crate::error::Result;
@@ -22,6 +23,7 @@ const AFTER: &str = "\
 Environment:
   DATABASE_URL      the PostgreSQL database, with libpq's options
   TIDEGATE_BROKERS  the Kafka brokers, `host:port` separated by commas
+  TIDEGATE_METRICS  where `run` serves its figures, `host:port`
   TIDEGATE_LOG      what is logged: `error`, `warn`, `info` (the default), `debug`, or by module
 
 Exit codes:
@@ -60,6 +62,8 @@ pub(super) enum Command {
     Rejects(RejectsArgs),
     /// Counts the log again and compares it with what is stored.
     Verify(VerifyArgs),
+    /// Shows what runs do that serve their figures (`run --metrics`), once a second.
+    Top(TopArgs),
     /// Prints the SQL that creates the bookkeeping tables, for those whose role may not.
     Schema(SchemaArgs),
     /// Sends JSON lines into a topic.

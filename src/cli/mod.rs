@@ -33,6 +33,7 @@ mod check;
 mod command;
 mod demo;
 mod entry;
+mod graph;
 mod list;
 mod logging;
 mod output;
@@ -45,6 +46,7 @@ mod run;
 mod schema;
 mod send;
 mod signals;
+mod top;
 mod units;
 mod verify;
 
@@ -55,6 +57,7 @@ use std::process::ExitCode;
 
 use self::command::Command;
 use self::entry::Entries;
+use self::logging::Format;
 use crate::cluster::panic;
 use crate::error::{Error, Kind, Result};
 
@@ -68,7 +71,10 @@ pub fn main(entries: impl IntoIterator<Item = Entry>) -> ExitCode {
 fn run_from(args: impl IntoIterator<Item = OsString>, entries: Vec<Entry>) -> Result<()> {
     let entries = Entries::new(entries)?;
     let Some(command) = command::parse(args)? else { return Ok(()) };
-    logging::install();
+    logging::install(match &command {
+        Command::Run(args) => args.log,
+        _ => Format::Text,
+    });
     match command {
         Command::Run(args) => run::run(&entries, &args),
         Command::List => list::list(&entries),
@@ -76,6 +82,7 @@ fn run_from(args: impl IntoIterator<Item = OsString>, entries: Vec<Entry>) -> Re
         Command::Positions(args) => positions::positions(&entries, &args),
         Command::Rejects(args) => rejects::rejects(&entries, &args),
         Command::Verify(args) => verify::verify(&entries, &args),
+        Command::Top(args) => top::top(&args),
         Command::Schema(args) => schema::schema(&args),
         Command::Produce(args) => produce::produce(&args),
         Command::Demo(args) => demo::demo(&entries, &args),
@@ -87,7 +94,13 @@ fn exit(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            progress::suspended(|| output::complain(&error));
+            match logging::format() {
+                Format::Text => progress::suspended(|| output::complain(&error)),
+                Format::Json => {
+                    let exit_code = error.kind().exit_code();
+                    tracing::error!(exit_code, "{error}");
+                }
+            }
             // Not by returning: a run that failed may have left threads behind.
             panic::exit(error.kind().exit_code())
         }

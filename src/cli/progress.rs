@@ -3,12 +3,13 @@
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 
-use crate::run::Stats;
+use super::logging::{self, Format};
+use crate::figures::{Figures, Phase, Rate, Rates, Snapshot};
 
 /// How often the bar is drawn.
 const DRAW: Duration = Duration::from_millis(100);
@@ -53,17 +54,21 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn start(stats: Arc<Stats>) -> Self {
+    /// Follows a run until its end; also before it reads.
+    pub(super) fn start(figures: Arc<Figures>) -> Self {
         let (end, ended) = bounded::<()>(0);
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = std::io::stderr().is_terminal() && logging::format() == Format::Text;
         let show = move || {
-            let mut watch = Watch::new(&stats);
+            let mut rates = Rates::default();
+            rates.see(&figures.snapshot());
             let bar = terminal.then(|| Shown::new(ProgressBar::no_length()));
             let every = if terminal { DRAW } else { TELL };
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let snapshot = figures.snapshot();
+                rates.see(&snapshot);
                 match &bar {
-                    Some(bar) => watch.draw(&bar.0),
-                    None => watch.tell(),
+                    Some(bar) => draw(&bar.0, &snapshot, &rates),
+                    None => tell(&snapshot, &rates),
                 }
             }
         };
@@ -82,74 +87,86 @@ impl Drop for Progress {
     }
 }
 
-/// The stats, and what they were when rates were last taken.
-struct Watch<'a> {
-    stats: &'a Stats,
-    since: Instant,
-    records: u64,
-    rows: u64,
-    rates: (f64, f64),
+fn draw(bar: &ProgressBar, snapshot: &Snapshot, rates: &Rates) {
+    let (template, about) = match (snapshot.phase, snapshot.planned) {
+        (Phase::Running | Phase::Stopping, Some(planned)) => {
+            bar.set_length(planned);
+            // What is durable, not what was read: the bar is full when the run is done.
+            bar.set_position(snapshot.sum(|slice| slice.consumed).min(planned));
+            ("{elapsed_precise} [{bar:20}] {human_pos}/{human_len} {wide_msg}", None)
+        }
+        (Phase::Running | Phase::Stopping, None) => {
+            bar.set_position(snapshot.consumed);
+            let waiting = snapshot.consumed == 0;
+            let about = waiting.then(|| "waiting for records".to_owned());
+            ("{elapsed_precise} {spinner} {human_pos} {wide_msg}", about)
+        }
+        (phase, _) if snapshot.detail.is_empty() => {
+            ("{elapsed_precise} {spinner} {wide_msg}", Some(phase.name().to_owned()))
+        }
+        _ => ("{elapsed_precise} {spinner} {wide_msg}", Some(snapshot.detail.clone())),
+    };
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+    bar.set_message(about.unwrap_or_else(|| line(snapshot, &rates.over(RATE))));
+    bar.tick();
 }
 
-impl<'a> Watch<'a> {
-    fn new(stats: &'a Stats) -> Self {
-        Watch { stats, since: Instant::now(), records: 0, rows: 0, rates: (0.0, 0.0) }
-    }
-
-    /// Records read and rows written a second, since at least `over` ago.
-    fn rates(&mut self, over: Duration) -> (u64, u64) {
-        let elapsed = self.since.elapsed();
-        if elapsed >= over {
-            let (records, rows) = (self.stats.records(), self.stats.counters().rows);
-            let rate = |now: u64, then| (now - then) as f64 / elapsed.as_secs_f64();
-            self.rates = (rate(records, self.records), rate(rows, self.rows));
-            (self.since, self.records, self.rows) = (Instant::now(), records, rows);
+/// A run in one line.
+fn line(snapshot: &Snapshot, rate: &Rate) -> String {
+    let mut line = format!("{} rows/s", HumanCount(rate.rows.round() as u64));
+    line += &match (snapshot.until_end, snapshot.lag(), rate.catch_up) {
+        (true, _, Some(left)) => format!(", {} to go", HumanDuration(left)),
+        (true, _, None) => String::new(),
+        (false, 0, _) => ", lag 0".to_owned(),
+        (false, lag, Some(left)) => {
+            format!(", lag {}, caught up in {}", HumanCount(lag), HumanDuration(left))
         }
-        (self.rates.0.round() as u64, self.rates.1.round() as u64)
+        (false, lag, None) => format!(", lag {} and not shrinking", HumanCount(lag)),
+    };
+    let rejected = snapshot.sum(|slice| slice.rejected);
+    if rejected > 0 {
+        line += &format!(", rejected {}", HumanCount(rejected));
     }
-
-    fn draw(&mut self, bar: &ProgressBar) {
-        let (_, rows) = self.rates(RATE);
-        let counters = self.stats.counters();
-        let mut about = format!(
-            "{} rows/s, lag {}, filtered {}, rejected {}, epoch {}",
-            HumanCount(rows),
-            HumanCount(self.stats.lag()),
-            HumanCount(counters.filtered),
-            HumanCount(counters.rejected),
-            self.stats.durable_epoch()
-        );
-        let template = match self.stats.planned() {
-            Some(planned) => {
-                bar.set_length(planned);
-                // What is durable, not what was read: the bar is full when the run is done.
-                bar.set_position(counters.consumed.min(planned));
-                "{elapsed_precise} [{bar:20}] {human_pos}/{human_len} {wide_msg}"
-            }
-            None => {
-                if self.stats.records() == 0 {
-                    about = "waiting for records".into();
-                }
-                bar.set_position(self.stats.records());
-                "{elapsed_precise} {spinner} {human_pos} {wide_msg}"
-            }
-        };
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
-        bar.set_message(about);
-        bar.tick();
+    if let Some(store) = snapshot.stores.iter().find(|store| store.interrupted.is_some()) {
+        line += &format!(", writing to {} is interrupted", store.identity);
     }
+    line
+}
 
-    fn tell(&mut self) {
-        let (records, rows) = self.rates(Duration::ZERO);
-        let counters = self.stats.counters();
-        tracing::info!(
-            records_per_s = records,
-            rows_per_s = rows,
-            lag = self.stats.lag(),
-            filtered = counters.filtered,
-            rejected = counters.rejected,
-            durable_epoch = self.stats.durable_epoch(),
-            "running"
+fn tell(snapshot: &Snapshot, rates: &Rates) {
+    if !matches!(snapshot.phase, Phase::Running | Phase::Stopping) {
+        return; // said where it began
+    }
+    let rate = rates.over(TELL);
+    tracing::info!(
+        records_per_s = rate.read.round() as u64,
+        rows_per_s = rate.rows.round() as u64,
+        lag = snapshot.lag(),
+        caught_up_in_s = rate.catch_up.map(|left| left.as_secs()),
+        filtered = snapshot.sum(|slice| slice.filtered),
+        rejected = snapshot.sum(|slice| slice.rejected),
+        durable_age_ms = snapshot.durable_age_ms,
+        "running"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::PartitionFigures;
+
+    #[test]
+    fn the_line_says_how_far_behind_it_is_and_until_when() {
+        let partition = PartitionFigures { lag: Some(1_200), ..Default::default() };
+        let snapshot = Snapshot { partitions: vec![partition], ..Snapshot::default() };
+        let rate = |catch_up| Rate { rows: 2_000.0, catch_up, ..Rate::default() };
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(
+            line(&snapshot, &rate(minute)),
+            "2,000 rows/s, lag 1,200, caught up in 60 seconds"
         );
+        assert_eq!(line(&snapshot, &rate(None)), "2,000 rows/s, lag 1,200 and not shrinking");
+        let bounded = Snapshot { until_end: true, ..snapshot };
+        assert_eq!(line(&bounded, &rate(minute)), "2,000 rows/s, 60 seconds to go");
     }
 }

@@ -1,17 +1,20 @@
 //! `tidegate run`
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::args::DataflowArgs;
 use super::entry::Entries;
+use super::logging::Format;
 use super::output::print;
 use super::progress::Progress;
 use super::signals;
 use super::units::{age, duration, size};
 use crate::cluster::Flags;
 use crate::error::Result;
+use crate::metrics::Server;
 use crate::pipeline::Options;
 use crate::sink::Pace;
 
@@ -54,11 +57,21 @@ pub(super) struct RunArgs {
     /// How long a run that is asked to end may take to store what it has read.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     grace: Duration,
+
+    /// Serves figures at `host:port`: a page, `/metrics` for Prometheus, `/readyz` and `/healthz`.
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_METRICS")]
+    metrics: Option<String>,
+
+    /// How the log is written.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    pub log: Format,
 }
 
 pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
     let pipeline = args.dataflow.pipeline(entries)?;
     args.cluster.validate()?;
+    // An empty variable is none.
+    let metrics = args.metrics.as_deref().filter(|address| !address.trim().is_empty());
     let options = Options {
         flags: args.cluster.clone(),
         pace: Pace { linger: args.linger, max_rows: args.max_rows, max_bytes: args.max_bytes },
@@ -66,15 +79,19 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
         until_end: args.until_end,
         take_over: args.take_over,
         keep_rejects: args.keep_rejects,
+        measure: metrics.is_some(),
         ..args.dataflow.options()?
     };
+    let server = metrics.map(|at| Server::start(at, Arc::clone(&options.figures))).transpose()?;
+    if let Some(server) = &server {
+        tracing::info!("figures at http://{}/", server.address());
+    }
     signals::install(options.stop.clone(), args.grace)?;
-    let mut progress = None;
-    let summary = pipeline.watched(&options, |stats| progress = Some(Progress::start(stats)));
-    let began = progress.is_some();
+    let progress = Progress::start(Arc::clone(&options.figures));
+    let summary = pipeline.run(&options);
     drop(progress);
     let summary = summary?;
-    if !began {
+    if options.figures.snapshot().running_ms == 0 {
         // The counters were not read, and are not zero.
         tracing::info!("ended before anything was read");
         return Ok(());

@@ -1,6 +1,7 @@
 //! `tidegate verify`
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use clap::Args;
 
@@ -28,8 +29,8 @@ pub(super) fn verify(entries: &Entries, args: &VerifyArgs) -> Result<()> {
     let flags = Flags { threads: args.threads, ..Flags::default() };
     flags.validate()?;
     let options = Options { flags, ..args.dataflow.options()? };
-    let mut progress = None;
-    let recount = pipeline.recount(&options, |stats| progress = Some(Progress::start(stats)));
+    let progress = Progress::start(Arc::clone(&options.figures));
+    let recount = pipeline.recount(&options);
     drop(progress);
     let recount = recount?;
     print(report(&recount))?;

@@ -49,7 +49,22 @@ where
     S: Serialize + DeserializeOwned,
     F: FnOnce(&dyn Fn(&str) -> Result<()>) -> Result<S>,
 {
-    if mesh.process == 0 { lead(mesh, plan, stop, alone) } else { follow(mesh, plan, stop) }
+    agree_and_tell(mesh, plan, stop, &|_| (), alone)
+}
+
+/// As [`agree()`], and tells `told` each line that `alone` waits with, at every process but 0.
+pub(crate) fn agree_and_tell<S, F>(
+    mesh: &mut Mesh,
+    plan: Result<String>,
+    stop: &Stop,
+    told: &dyn Fn(&str),
+    alone: F,
+) -> Result<Agreed<S>>
+where
+    S: Serialize + DeserializeOwned,
+    F: FnOnce(&dyn Fn(&str) -> Result<()>) -> Result<S>,
+{
+    if mesh.process == 0 { lead(mesh, plan, stop, alone) } else { follow(mesh, plan, stop, told) }
 }
 
 /// The launch of each process, as this one knows it.

@@ -16,6 +16,7 @@ pub(crate) fn follow<S: DeserializeOwned>(
     mesh: &mut Mesh,
     plan: Result<String>,
     stop: &Stop,
+    told: &dyn Fn(&str),
 ) -> Result<Agreed<S>> {
     let (launches, limits) = (launches(mesh), mesh.limits);
     let (mut first, mut others) = (None, Vec::new());
@@ -41,6 +42,7 @@ pub(crate) fn follow<S: DeserializeOwned>(
                     Message::Waiting { line } => {
                         if line != said && !line.is_empty() {
                             tracing::info!("{line}");
+                            told(&line);
                             said = line;
                         }
                         continue;

@@ -52,6 +52,7 @@ pub mod panic;
 mod rate;
 mod secret;
 
+pub(crate) use agree::agree_and_tell;
 pub use agree::{Agreed, agree};
 pub use build::{Builders, builders};
 pub use flags::Flags;

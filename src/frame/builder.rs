@@ -113,7 +113,7 @@ impl<'s> Builder<'s> {
         sink: &impl Sink<T>,
         input: NodeId,
         lineage: &Lineage,
-    ) -> Option<SinkId> {
+    ) -> Option<(NodeId, SinkId)> {
         let target = match sink.target() {
             Ok(target) => target,
             Err(error) => {
@@ -121,12 +121,12 @@ impl<'s> Builder<'s> {
                 return None;
             }
         };
-        self.node("sink", &target.name, &[input]);
+        let node = self.node("sink", &target.name, &[input]);
         let mut plan = self.plan.borrow_mut();
         let id = SinkId(u16::try_from(plan.sinks.len()).expect("fewer than 2^16 sinks"));
         let Lineage { sources, fan_out } = lineage.clone();
         plan.sinks.push(SinkPlan { id, target, sources, fan_out });
-        Some(id)
+        Some((node, id))
     }
 
     /// The plan, once the function has returned.

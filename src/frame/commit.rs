@@ -18,7 +18,9 @@ use super::context::Site;
 use super::input::wake;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::sink::{Closed, Flusher, Order, Part, SinkContext, SourceContext, WriterContext};
+use crate::sink::{
+    Closed, FlushMeter, Flusher, Order, Part, SinkContext, SinkId, SourceContext, WriterContext,
+};
 use crate::unwind;
 
 /// Closed epochs on their way to the flusher: a second's worth of ticks, so that the channel is full
@@ -35,6 +37,7 @@ pub(crate) fn commit<'s>(
 ) -> Result<StreamVec<'s, Epoch, ()>> {
     let live = Arc::clone(&site.live);
     let here = &live.stores[store];
+    let meter = live.figures.store(&here.store.identity());
     let writer = here.store.writer(WriterContext {
         pipeline: live.pipeline.clone(),
         generation: here.generation,
@@ -64,10 +67,22 @@ pub(crate) fn commit<'s>(
         slices: live.launch.stores[store].slices.clone(),
         worker: site.scope.index(),
         abort: live.abort.clone(),
+        meter: Arc::clone(&meter),
     })?;
     let name = format!("Commit {}", here.store.identity());
     let scope = site.scope;
     let control = Rc::clone(&site.control);
+    let sink = |id: &SinkId| {
+        let sink = &live.sinks[usize::from(id.0)];
+        (*id, (sink.name.clone(), Arc::clone(&sink.meter)))
+    };
+    let meter = FlushMeter {
+        figures: Arc::clone(&live.figures),
+        store: meter,
+        sinks: here.sinks.iter().map(sink).collect(),
+        sources: live.sources.iter().map(|source| source.name.clone()).collect(),
+    };
+    let queue = live.figures.worker(scope.index());
     let mut spawned = Ok(());
     let stored = Rc::new(Cell::new(Some(0)));
     site.stored.borrow_mut().push(Rc::clone(&stored));
@@ -88,7 +103,7 @@ pub(crate) fn commit<'s>(
                 writer,
                 pace: live.pace,
                 abort: live.abort.clone(),
-                stats: Arc::clone(&live.stats),
+                meter,
             };
             let thread = std::thread::Builder::new()
                 .name(format!("flusher {}", scope.index()))
@@ -112,6 +127,7 @@ pub(crate) fn commit<'s>(
             let mut unacknowledged = VecDeque::<Epoch>::new();
             let mut held: Option<Capability<Epoch>> = None; // at the least epoch of all three
             let mut drained = false;
+            let mut queued = 0; // as the figures know it
             move |(input, frontier), output| {
                 // In the order of arrival, which grouping by stamp would not keep.
                 input.for_each(|capability, arrived| {
@@ -149,6 +165,8 @@ pub(crate) fn commit<'s>(
                         unacknowledged.pop_front();
                     }
                 }
+                let waiting = (unacknowledged.len() + closed.len()) as i64;
+                queue.queued(waiting - std::mem::replace(&mut queued, waiting));
                 let least = unacknowledged
                     .front()
                     .or(closed.front().map(|closed| &closed.epoch))

@@ -14,12 +14,13 @@ use super::control::Control;
 use super::durable::Durable;
 use crate::epoch::{Clock, Epoch};
 use crate::error::{Error, Kind};
+use crate::figures::{Figures, NodeMeter, SinkMeter};
 use crate::launch::Launch;
 use crate::origins::Replay;
-use crate::plan::Node;
+use crate::plan::{Node, NodeId};
 use crate::position::Door;
 use crate::record::{Policy, Reject, RejectLimit, SourceId};
-use crate::run::{Abort, Stats, Stop};
+use crate::run::{Abort, Stop};
 use crate::sink::{Generation, Guard, Pace, Part, Shape, SinkId, Store};
 use crate::source::{Settings, Shared};
 
@@ -40,6 +41,7 @@ pub(crate) struct LiveSink {
     /// The sources whose records reach it.
     pub sources: BTreeSet<SourceId>,
     pub door: Door,
+    pub meter: Arc<SinkMeter>,
 }
 
 /// A store as the run has it.
@@ -76,7 +78,11 @@ pub(crate) struct Live {
     pub clock: Clock,
     pub abort: Abort,
     pub stop: Stop,
-    pub stats: Arc<Stats>,
+    pub figures: Arc<Figures>,
+    /// The meters of `nodes`.
+    pub meters: Vec<Arc<NodeMeter>>,
+    /// Whether it is measured how long workers and operators are busy, which costs a little.
+    pub measure: bool,
     pub guard: Arc<Guard>,
     /// In a replay, the records of each source.
     pub replay: Option<Mutex<Vec<Replay>>>,
@@ -85,6 +91,13 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// The meter of a node; of one that the plan does not have, one that nobody looks at.
+    pub(crate) fn meter(&self, NodeId(node): NodeId) -> Arc<NodeMeter> {
+        self.meters
+            .get(node as usize)
+            .map_or_else(|| Arc::new(NodeMeter::new("unknown", "", Vec::new())), Arc::clone)
+    }
+
     /// In a replay, the records of `source`; they are handed out once.
     pub(crate) fn replayed(&self, source: SourceId) -> Option<Replay> {
         let mut replay = self.replay.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);

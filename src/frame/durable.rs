@@ -11,10 +11,11 @@ use std::rc::Rc;
 
 use timely::scheduling::Activator;
 
+use super::lanes::Lanes;
 use crate::epoch::Epoch;
 use crate::error::Result;
 use crate::record::{Offset, Partition, Span};
-use crate::source::{Reader, Standing};
+use crate::source::Reader;
 
 /// A source's share of the worker's loop.
 pub(crate) trait Durable {
@@ -26,8 +27,8 @@ pub(crate) trait Durable {
     /// waits for its answer.
     fn settle(&self, frontier: Option<Epoch>, last: bool) -> Result<()>;
 
-    /// Where reading stands.
-    fn standings(&self) -> Vec<Standing>;
+    /// Tells the figures where reading stands; gives how many bytes are not durable yet.
+    fn stand(&self) -> usize;
 }
 
 /// The account of one source at one worker, shared by its operator and the worker's loop.
@@ -39,6 +40,7 @@ pub(crate) struct Account<T> {
     throttled: Cell<bool>,
     uncommitted: RefCell<BTreeMap<Partition, Offset>>,
     tells: bool,
+    lanes: RefCell<Lanes>,
 }
 
 #[derive(Default)]
@@ -55,6 +57,7 @@ impl<T> Account<T> {
         starts: BTreeMap<Partition, Offset>,
         activator: Activator,
         tells: bool,
+        lanes: Lanes,
     ) -> Rc<Self> {
         Rc::new(Account {
             reader: RefCell::new(reader),
@@ -64,14 +67,17 @@ impl<T> Account<T> {
             throttled: Cell::new(false),
             uncommitted: RefCell::new(starts),
             tells,
+            lanes: RefCell::new(lanes),
         })
     }
 
-    /// Notes what a poll handed over in `epoch`.
-    pub(crate) fn note(&self, epoch: Epoch, bytes: usize, spans: &[Span]) {
+    /// Notes what a poll handed over in `epoch`: `read` bytes, and `kept` ones of copies of them.
+    pub(crate) fn note(&self, epoch: Epoch, read: usize, kept: usize, spans: &[Span]) {
+        let bytes = read + kept;
         if spans.is_empty() && bytes == 0 {
             return;
         }
+        self.lanes.borrow_mut().read(spans, read);
         let mut open = self.open.borrow_mut();
         let entry = open.entry(epoch).or_default();
         entry.bytes += bytes;
@@ -143,7 +149,8 @@ impl<T> Durable for Account<T> {
         Ok(())
     }
 
-    fn standings(&self) -> Vec<Standing> {
-        self.reader.borrow().standings()
+    fn stand(&self) -> usize {
+        self.lanes.borrow_mut().stand(&self.reader.borrow().standings());
+        self.in_flight.get()
     }
 }

@@ -10,7 +10,9 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 
 use super::context::Site;
+use super::input::named;
 use crate::epoch::Epoch;
+use crate::plan::NodeId;
 use crate::record::{At, Change, Refusal, Reject, Row};
 use crate::unwind;
 
@@ -28,17 +30,19 @@ pub(crate) type Refuse<'a> = dyn FnMut(At, String) -> bool + 'a;
 /// Builds an operator around `step`.
 pub(crate) fn each<'s, T: 'static, U: 'static>(
     site: &Site<'s>,
+    node: NodeId,
     kind: &'static str,
     stream: StreamVec<'s, Epoch, Row<T>>,
     step: impl Step<T, U> + 'static,
 ) -> (StreamVec<'s, Epoch, Row<U>>, StreamVec<'s, Epoch, Reject>) {
-    let mut builder = OperatorBuilder::new(kind.to_owned(), site.scope);
+    let mut builder = OperatorBuilder::new(named(node, kind), site.scope);
     let mut input = builder.new_input(stream, Pipeline);
     let (rows, row_stream) = builder.new_output::<Vec<Row<U>>>();
     let (rejects, reject_stream) = builder.new_output::<Vec<Reject>>();
     let mut rows = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(rows);
     let mut rejects = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(rejects);
     let live = Arc::clone(&site.live);
+    let meter = live.meter(node);
     builder.build(move |capabilities| {
         drop(capabilities); // it makes nothing of its own accord
         let mut out = Vec::new();
@@ -58,6 +62,7 @@ pub(crate) fn each<'s, T: 'static, U: 'static>(
                     go_on
                 });
                 if !out.is_empty() {
+                    meter.passed(out.len());
                     rows.session(&capability).give_container(&mut out);
                     out.clear();
                 }

@@ -11,10 +11,12 @@ use timely::progress::operate::FrontierInterest;
 
 use super::Streams;
 use super::context::Site;
-use super::input::wake;
+use super::input::{named, wake};
 use super::second_look::{Held, SecondLook};
 use crate::epoch::Epoch;
+use crate::figures::NodeMeter;
 use crate::origins::Read;
+use crate::plan::NodeId;
 use crate::record::{At, Change, Lane, Refusal, Reject, Row};
 use crate::sink::{Encoder, Part, Sink, SinkId};
 use crate::unwind;
@@ -25,6 +27,7 @@ const CHUNK: usize = 1 << 20;
 /// Encodes the rows of `sink` at this worker and adds what comes out to those of its store.
 pub(crate) fn encode<'s, T: 'static>(
     site: &Site<'s>,
+    node: NodeId,
     id: SinkId,
     sink: &impl Sink<T>,
     streams: Streams<'s, T>,
@@ -32,7 +35,7 @@ pub(crate) fn encode<'s, T: 'static>(
     let live = Arc::clone(&site.live);
     let this = &live.sinks[usize::from(id.0)];
     let store = this.store;
-    let mut builder = OperatorBuilder::new(format!("Encode {}", this.name), site.scope);
+    let mut builder = OperatorBuilder::new(named(node, "sink"), site.scope);
     let mut rows = builder.new_input(streams.rows, Pipeline);
     let mut spans =
         builder.new_input(site.scope.concatenate(streams.spans.into_values()), Pipeline);
@@ -47,6 +50,7 @@ pub(crate) fn encode<'s, T: 'static>(
     let address = builder.operator_info().address;
     let wake = wake(site.scope.worker().sync_activator_for(address.to_vec()));
     let watch = live.stores[store].store.watch(&this.shape);
+    let meter = live.meter(node);
     let mut refused = SecondLook::new(watch, wake, live.abort.clone());
     builder.build(move |capabilities| {
         drop(capabilities);
@@ -60,7 +64,7 @@ pub(crate) fn encode<'s, T: 'static>(
             let mut last: Option<InputCapability<Epoch>> = None;
             rows.for_each(|capability, rows| {
                 if let Some(last) = last.take_if(|last| last.least() != capability.least()) {
-                    parts.session(&last).give_iterator(taken(&mut *encoder, id));
+                    parts.session(&last).give_iterator(taken(&mut *encoder, id, &meter));
                 }
                 for row in rows.drain(..) {
                     if live.abort.is_raised() {
@@ -72,7 +76,11 @@ pub(crate) fn encode<'s, T: 'static>(
                     }
                     let Err(refusal) = encoded(&mut *encoder, at, &change) else {
                         if encoder.buffered() >= CHUNK {
-                            parts.session(&capability).give_iterator(taken(&mut *encoder, id));
+                            parts.session(&capability).give_iterator(taken(
+                                &mut *encoder,
+                                id,
+                                &meter,
+                            ));
                         }
                         continue;
                     };
@@ -90,7 +98,7 @@ pub(crate) fn encode<'s, T: 'static>(
                 last = Some(capability);
             });
             if let Some(last) = last {
-                parts.session(&last).give_iterator(taken(&mut *encoder, id));
+                parts.session(&last).give_iterator(taken(&mut *encoder, id, &meter));
             }
             rejects.for_each(|capability, rejects| {
                 let admitted = rejects.drain(..).filter(|reject| door.admits(&reject.at));
@@ -119,7 +127,9 @@ pub(crate) fn encode<'s, T: 'static>(
                 let again =
                     if changed { encoded(&mut *encoder, at, &change) } else { Err(refusal) };
                 match again {
-                    Ok(()) => parts.session(&capability).give_iterator(taken(&mut *encoder, id)),
+                    Ok(()) => {
+                        parts.session(&capability).give_iterator(taken(&mut *encoder, id, &meter))
+                    }
                     Err(refusal) => {
                         let reject = live.refuse_for(Some(id), Reject { at, refusal });
                         let Some(reject) = reject else { return };
@@ -139,6 +149,11 @@ fn encoded<T>(encoder: &mut dyn Encoder<T>, at: At, change: &Change<T>) -> Resul
 }
 
 /// What was encoded since the last time, as a part.
-fn taken<T>(encoder: &mut dyn Encoder<T>, id: SinkId) -> impl Iterator<Item = Part> + use<T> {
-    encoder.take().map(|chunk| Part::Rows(id, chunk)).into_iter()
+fn taken<T>(
+    encoder: &mut dyn Encoder<T>,
+    id: SinkId,
+    meter: &NodeMeter,
+) -> impl Iterator<Item = Part> + use<T> {
+    let chunk = encoder.take().inspect(|chunk| meter.passed(chunk.rows));
+    chunk.map(|chunk| Part::Rows(id, chunk)).into_iter()
 }

@@ -13,9 +13,11 @@ use timely::scheduling::SyncActivator;
 
 use super::context::{Live, Site};
 use super::durable::{Account, Durable};
+use super::lanes::Lanes;
 use crate::epoch::{Epoch, Stride};
 use crate::error::Result;
 use crate::origins::{Origins, Read};
+use crate::plan::NodeId;
 use crate::position::{Slice, cuts, durable};
 use crate::record::{Reject, Row, SourceId, Span};
 use crate::source::{Assignment, Batch, Ordered, Poll, Progress, Source, Wake};
@@ -39,11 +41,12 @@ type Output<D> = OutputBuilder<Epoch, CapacityContainerBuilder<Vec<D>>>;
 /// Builds the operator of `source` at this worker.
 pub(crate) fn input<'s, S: Source>(
     site: &Site<'s>,
+    node: NodeId,
     id: SourceId,
     source: &S,
 ) -> Result<Streams<'s, S::Value>> {
     let scope = site.scope;
-    let mut builder = OperatorBuilder::new(format!("Source {}", source.name()), scope);
+    let mut builder = OperatorBuilder::new(named(node, "source"), scope);
     let address = builder.operator_info().address;
     let (rows, row_stream) = builder.new_output::<Vec<Row<S::Value>>>();
     let (spans, span_stream) = builder.new_output::<Vec<Read>>();
@@ -75,13 +78,16 @@ pub(crate) fn input<'s, S: Source>(
         shared: live.shared.clone(),
     };
     let starts = assignment.owned().collect();
+    let owned = assignment.owned().map(|(partition, start)| (partition, start.0));
+    let lanes = Lanes::new(Arc::clone(&live), id, scope.index(), owned);
+    let meter = live.meter(node);
     let replayed = live.replayed(id);
     let is_replay = replayed.is_some();
     let reader = match replayed {
         Some(records) => source.replayer(id, records)?,
         None => source.reader(&live.settings, assignment)?,
     };
-    let account = Account::new(reader, starts, scope.activator_for(address), live.tells);
+    let account = Account::new(reader, starts, scope.activator_for(address), live.tells, lanes);
     site.pending.borrow_mut().push(Rc::clone(&account) as Rc<dyn Durable>);
 
     builder.build(move |capabilities| {
@@ -116,13 +122,13 @@ pub(crate) fn input<'s, S: Source>(
                 fuel = fuel.saturating_sub(POLL.max(records as usize));
                 let bytes = batch.bytes + batch.origins.size();
                 size = bytes.checked_div(records as usize).unwrap_or(size).max(1);
-                account.note(epoch, bytes, &batch.spans);
-                live.stats.consumed(records);
+                account.note(epoch, batch.bytes, batch.origins.size(), &batch.spans);
                 for reject in batch.rejects.drain(..) {
                     let Some(reject) = live.refuse(reject) else { return };
                     rejects.activate().session(&held.rejects).give(reject);
                 }
                 if !batch.rows.is_empty() {
+                    meter.passed(batch.rows.len());
                     rows.activate().session(&held.rows).give_container(&mut batch.rows);
                     batch.rows.clear();
                     batch.rows.reserve(POLL);
@@ -181,6 +187,11 @@ fn progress(live: Arc<Live>, id: SourceId, source: String) -> Progress {
         }
         Ok(durable(&slices, &source, &names))
     })
+}
+
+/// What an operator is called, so that timely's log tells its node.
+pub(crate) fn named(NodeId(node): NodeId, kind: &str) -> String {
+    format!("{node} {kind}")
 }
 
 /// A wake-up by timely's activator.

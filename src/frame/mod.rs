@@ -7,12 +7,14 @@
 
 mod builder;
 mod commit;
+mod concat;
 mod context;
 mod control;
 mod durable;
 mod each;
 mod encode;
 mod input;
+mod lanes;
 mod partition;
 mod second_look;
 
@@ -27,7 +29,6 @@ use std::fmt;
 use std::rc::Rc;
 
 use timely::dataflow::StreamVec;
-use timely::dataflow::operators::Concat;
 
 use crate::epoch::Epoch;
 use crate::origins::Read;
@@ -100,7 +101,7 @@ impl<T> fmt::Debug for DataFrame<'_, T> {
 impl<'s, T: 'static> DataFrame<'s, T> {
     pub(crate) fn source<S: Source<Value = T>>(builder: &Rc<Builder<'s>>, source: &S) -> Self {
         let (node, id) = builder.source(source);
-        let streams = builder.site().and_then(|site| match input::input(site, id, source) {
+        let streams = builder.site().and_then(|site| match input::input(site, node, id, source) {
             Ok((rows, spans, rejects)) => Some(Streams {
                 rows,
                 spans: [(id, spans)].into(),
@@ -169,7 +170,7 @@ impl<'s, T: 'static> DataFrame<'s, T> {
         let node = self.builder.node("partition", "", &[self.node]);
         let routed = self.streams.map(|streams| {
             let site = self.builder.site().expect("streams exist in build mode");
-            let (rows, rejects) = partition::partition(site, streams.rows, N, route);
+            let (rows, rejects) = partition::partition(site, node, streams.rows, N, route);
             (rows, (node, rejects), streams.spans, streams.rejects)
         });
         let mut parts = routed.map(|(rows, rejects, spans, above)| {
@@ -198,16 +199,18 @@ impl<'s, T: 'static> DataFrame<'s, T> {
         let streams = self.streams.zip(other.streams).map(|(mut one, two)| {
             one.spans.extend(two.spans);
             one.rejects.extend(two.rejects);
-            Streams { rows: one.rows.concat(two.rows), ..one }
+            let site = self.builder.site().expect("streams exist in build mode");
+            let rows = concat::concat(site, node, one.rows, two.rows);
+            Streams { rows, ..one }
         });
         DataFrame { builder: self.builder, node, lineage: Lineage { sources, fan_out }, streams }
     }
 
     /// Ends the chain: writes the rows to `sink`, exactly once.
     pub fn sink(self, sink: impl Sink<T>) {
-        let Some(id) = self.builder.sink(&sink, self.node, &self.lineage) else { return };
+        let Some((node, id)) = self.builder.sink(&sink, self.node, &self.lineage) else { return };
         if let (Some(site), Some(streams)) = (self.builder.site(), self.streams) {
-            encode::encode(site, id, &sink, streams);
+            encode::encode(site, node, id, &sink, streams);
         }
     }
 
@@ -220,7 +223,7 @@ impl<'s, T: 'static> DataFrame<'s, T> {
         let node = self.builder.node(kind, "", &[self.node]);
         let streams = self.streams.map(|mut streams| {
             let site = self.builder.site().expect("streams exist in build mode");
-            let (rows, rejects) = each::each(site, kind, streams.rows, step);
+            let (rows, rejects) = each::each(site, node, kind, streams.rows, step);
             streams.rejects.insert(node, rejects);
             Streams { rows, spans: streams.spans, rejects: streams.rejects }
         });

@@ -9,7 +9,9 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 
 use super::context::Site;
+use super::input::named;
 use crate::epoch::Epoch;
+use crate::plan::NodeId;
 use crate::record::{Change, Refusal, Reject, Row};
 use crate::unwind;
 
@@ -19,11 +21,12 @@ pub(crate) type Routed<'s, T> = (Vec<StreamVec<'s, Epoch, Row<T>>>, StreamVec<'s
 /// Routes rows to `parts` streams.
 pub(crate) fn partition<'s, T: 'static>(
     site: &Site<'s>,
+    node: NodeId,
     stream: StreamVec<'s, Epoch, Row<T>>,
     parts: usize,
     route: impl Fn(&T) -> usize + 'static,
 ) -> Routed<'s, T> {
-    let mut builder = OperatorBuilder::new("partition".to_owned(), site.scope);
+    let mut builder = OperatorBuilder::new(named(node, "partition"), site.scope);
     let mut input = builder.new_input(stream, Pipeline);
     let (mut outputs, streams): (Vec<_>, Vec<_>) = (0..parts)
         .map(|_| {
@@ -34,6 +37,7 @@ pub(crate) fn partition<'s, T: 'static>(
     let (rejects, reject_stream) = builder.new_output::<Vec<Reject>>();
     let mut rejects = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(rejects);
     let live = Arc::clone(&site.live);
+    let meter = live.meter(node);
     builder.build(move |capabilities| {
         drop(capabilities);
         let mut routed: Vec<Vec<Row<T>>> = (0..parts).map(|_| Vec::new()).collect();
@@ -67,6 +71,7 @@ pub(crate) fn partition<'s, T: 'static>(
                 }
                 for (part, output) in routed.iter_mut().zip(&mut outputs) {
                     if !part.is_empty() {
+                        meter.passed(part.len());
                         output.activate().session(&capability).give_container(part);
                         part.clear();
                     }

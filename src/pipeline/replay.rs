@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::launch::{Launch, SourceLaunch, StoreLaunch};
 use crate::origins::{Origin, Replay};
 use crate::plan::{SinkPlan, StorePlan};
-use crate::position::{Counters, Door};
+use crate::position::Door;
 use crate::record::{Lane, Offset, Partition, Policy, RejectLimit, SourceId};
 use crate::sink::{Generation, SinkId, Standby, Store};
 
@@ -154,6 +154,7 @@ impl Pipeline {
         let Joined::Mesh(mesh) = Mesh::connect(&options.flags, &self.name, &options.stop)? else {
             return Ok(());
         };
+        options.figures.begin(self.about(options));
         let clock = Clock::started(std::time::Duration::ZERO, options.tick);
         let mut live = self.live(options, prepared, Launch { stores, sources }, clock);
         for source in &mut live.sources {
@@ -169,7 +170,9 @@ impl Pipeline {
         live.replay = Some(Mutex::new(round.records));
         let live = Arc::new(live);
         self.execute(&live, options, mesh)?;
-        let Counters { filtered, written, rejected, collapsed, .. } = live.stats.counters();
+        let snapshot = options.figures.snapshot();
+        let (filtered, written) = (snapshot.sum(|s| s.filtered), snapshot.sum(|s| s.written));
+        let (rejected, collapsed) = (snapshot.sum(|s| s.rejected), snapshot.sum(|s| s.collapsed));
         // Each record that was replayed was taken out of the rejected ones first.
         let done = filtered + written + collapsed;
         let again = rejected.wrapping_add(round.count);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{
-    Chunk, Column, Flush, Generation, Lock, Shape, Standby, Store, Target, Watch, Writer,
+    Chunk, Column, Flush, Generation, Lock, Shape, Standby, Store, Stored, Target, Watch, Writer,
     WriterContext,
 };
 use crate::error::{Error, Result};
@@ -91,8 +91,8 @@ struct Counter {
 }
 
 impl Writer for Counter {
-    fn write(&mut self, flush: Flush) -> Result<Counters> {
-        let mut total = Counters::default();
+    fn write(&mut self, flush: Flush) -> Result<Stored> {
+        let mut stored = Stored::default();
         for part in flush.sinks {
             let sink = self.context.sinks.iter().find(|sink| sink.id == part.sink);
             let sink =
@@ -106,11 +106,11 @@ impl Writer for Counter {
             let read = part.spans.values().map(|span| (span.lane, span.records));
             let counted = tally(read, &mut outcomes, sink.fan_out);
             let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-            for (lane, counters) in counted {
-                *tallies.entry(self.context.slice_key(sink, lane)).or_default() += counters;
-                total += counters;
+            for (lane, counters) in &counted {
+                *tallies.entry(self.context.slice_key(sink, *lane)).or_default() += *counters;
             }
+            stored.moves.extend(self.context.moves(sink, &part.spans, &counted));
         }
-        Ok(total)
+        Ok(stored)
     }
 }

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
-use super::{Chunk, Flush, SinkFlush, SinkId, Writer};
+use super::meter::Aged;
+use super::{Chunk, Flush, FlushMeter, SinkFlush, SinkId, Writer};
 use crate::epoch::Epoch;
 use crate::origins::Origins;
 use crate::record::{Lane, Offset, Reject, Span};
-use crate::run::{Abort, Stats};
+use crate::run::Abort;
 use crate::source::Wake;
 
 /// How many closed epochs one transaction takes.
@@ -80,7 +81,7 @@ pub(crate) struct Flusher {
     pub writer: Box<dyn Writer>,
     pub pace: Pace,
     pub abort: Abort,
-    pub stats: Arc<Stats>,
+    pub meter: FlushMeter,
 }
 
 impl Flusher {
@@ -95,11 +96,11 @@ impl Flusher {
                 Next::Order(Order::Drain) => drain = true,
                 Next::Due => {
                     hurry = false;
-                    let Some((epoch, flush)) = pending.take() else { continue };
-                    match self.writer.write(flush) {
-                        Ok(counters) => {
-                            self.stats.stored(counters);
-                            if self.acks.send(epoch).is_err() {
+                    let Some(taken) = pending.take() else { continue };
+                    match self.writer.write(taken.flush) {
+                        Ok(stored) => {
+                            self.meter.flushed(taken.size, taken.wait, taken.aged, stored);
+                            if self.acks.send(taken.upto).is_err() {
                                 return;
                             }
                             self.wake.wake();
@@ -157,6 +158,19 @@ struct Pending {
     bytes: usize,
     /// When its first epoch came.
     since: Option<Instant>,
+    /// How old the records are.
+    aged: Vec<Aged>,
+}
+
+/// What is stored together.
+struct Taken {
+    upto: Epoch,
+    flush: Flush,
+    /// Rows and bytes.
+    size: (usize, usize),
+    /// For how long its first epoch has waited.
+    wait: Duration,
+    aged: Vec<Aged>,
 }
 
 impl Pending {
@@ -181,9 +195,11 @@ impl Pending {
                     self.sink(sink).again.push((lane, offset));
                 }
                 Part::Span(sink, span) => {
+                    self.aged.extend(span.times.map(|times| (sink, times, span.records)));
                     let joined = self.sink(sink).spans.entry(span.lane).or_insert(Span {
                         upto: span.from,
                         records: 0,
+                        times: None,
                         ..span
                     });
                     assert_eq!(joined.upto, span.from, "spans of a partition join");
@@ -216,10 +232,14 @@ impl Pending {
         self.since.map(|since| since + wait)
     }
 
-    fn take(&mut self) -> Option<(Epoch, Flush)> {
-        self.since.take()?;
-        (self.rows, self.bytes) = (0, 0);
-        let sinks = std::mem::take(&mut self.sinks).into_values().collect();
-        Some((self.upto, Flush { sinks }))
+    fn take(&mut self) -> Option<Taken> {
+        let since = self.since.take()?;
+        Some(Taken {
+            upto: self.upto,
+            flush: Flush { sinks: std::mem::take(&mut self.sinks).into_values().collect() },
+            size: (std::mem::take(&mut self.rows), std::mem::take(&mut self.bytes)),
+            wait: since.elapsed(),
+            aged: std::mem::take(&mut self.aged),
+        })
     }
 }

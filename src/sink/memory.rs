@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 
 use super::{
     Audit, AuditedSlice, Chunk, Encoder, Flush, Generation, Lock, Shape, Sink, Standby, Store,
-    Target, Writer, WriterContext,
+    Stored, Target, Writer, WriterContext,
 };
 use crate::error::{Error, Kind, Result};
 use crate::position::{Counters, Outcome, Slice, SliceKey, in_order, tally};
@@ -344,7 +344,7 @@ struct Applier {
 }
 
 impl Writer for Applier {
-    fn write(&mut self, flush: Flush) -> Result<Counters> {
+    fn write(&mut self, flush: Flush) -> Result<Stored> {
         let mut state = self.store.state();
         state.transactions += 1;
         let now = state.transactions;
@@ -355,9 +355,8 @@ impl Writer for Applier {
         }
         let pipeline = state.pipelines.entry(self.context.pipeline.clone()).or_default();
         fence(pipeline, self.context.generation)?;
-        let mut total = Counters::default();
         let mut commits = Vec::new();
-        let mut moved = Vec::new();
+        let mut stored = Stored::default();
         for part in flush.sinks {
             let sink = self.context.sinks.iter().find(|sink| sink.id == part.sink);
             let sink = sink.expect("a flush holds sinks of its store");
@@ -366,12 +365,12 @@ impl Writer for Applier {
             outcomes.extend(part.rejects.iter().map(|reject| (reject.at, Outcome::Rejected)));
             let consumed = part.spans.values().map(|span| (span.lane, span.records));
             let counters = tally(consumed, &mut outcomes, sink.fan_out);
-            moved.extend(self.context.moves(sink, &part.spans, &counters));
+            stored.moves.extend(self.context.moves(sink, &part.spans, &counters));
+            stored.refused.extend(part.rejects.into_iter().map(|reject| (part.sink, reject)));
             commits.push(commit);
         }
         let mut slices = pipeline.slices.clone();
-        for moved in moved {
-            total += moved.counters;
+        for moved in &stored.moves {
             let slice = slices.entry(moved.key.clone()).or_insert_with(|| Slice {
                 key: moved.key.clone(),
                 seq: 0,
@@ -396,7 +395,7 @@ impl Writer for Applier {
         if failure == Some(Failure::After) {
             return Err(Error::sink("scripted to fail after the commit"));
         }
-        Ok(total)
+        Ok(stored)
     }
 }
 

@@ -17,6 +17,7 @@ mod counting;
 mod flusher;
 mod guard;
 mod memory;
+mod meter;
 pub mod postgres;
 mod rejects;
 
@@ -26,6 +27,7 @@ pub use flusher::Pace;
 pub(crate) use flusher::{Closed, Flusher, Order, Part};
 pub use guard::{Count, Guard};
 pub use memory::{Failure, Memory, MemoryStore};
+pub(crate) use meter::FlushMeter;
 pub use postgres::Postgres;
 pub use rejects::{Selection, StoredReject};
 
@@ -38,6 +40,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::figures::StoreMeter;
 use crate::origins::Origins;
 use crate::position::{Counters, Moved, Slice, SliceKey};
 use crate::record::{
@@ -206,6 +209,8 @@ pub struct WriterContext {
     pub worker: usize,
     /// Raised when the run is to end at once: checked between attempts and before a commit.
     pub abort: crate::run::Abort,
+    /// Told of retries, and of what else goes wrong and is repaired.
+    pub meter: Arc<StoreMeter>,
 }
 
 impl WriterContext {
@@ -249,8 +254,23 @@ impl WriterContext {
 
 /// One worker's end of a store, used by one thread.
 pub trait Writer: Send {
-    /// Stores `flush` in one transaction, and returns what it added to the counters of all slices.
-    fn write(&mut self, flush: Flush) -> Result<Counters>;
+    /// Stores `flush` in one transaction, and returns what it stored.
+    fn write(&mut self, flush: Flush) -> Result<Stored>;
+}
+
+/// What a transaction has made durable, and what it took.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// The moves of the slices, each with what it added to the counters.
+    pub moves: Vec<Moved>,
+    /// The records that were refused, on the way or by the store.
+    pub refused: Vec<(SinkId, Reject)>,
+    /// In which rows were sent.
+    pub copy: Duration,
+    /// In which none were, before the commit.
+    pub merge: Duration,
+    /// From the commit to its answer.
+    pub commit: Duration,
 }
 
 /// Looks at what a sink's rows are written to, while the run lasts.

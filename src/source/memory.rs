@@ -333,7 +333,8 @@ fn read(cursor: &mut Cursor, upto: Offset, records: u64, spans: &mut Vec<Span>) 
                 span.records += records;
             }
             None => {
-                spans.push(Span { lane: cursor.lane, from: cursor.position, upto: end, records })
+                let (lane, from) = (cursor.lane, cursor.position);
+                spans.push(Span { lane, from, upto: end, records, times: None })
             }
         }
         records = 0;

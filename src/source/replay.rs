@@ -42,6 +42,7 @@ impl<C: Codec> Reader<C::Value> for Replayer<C> {
                 from: offset,
                 upto: Offset(offset.0 + 1),
                 records: 1,
+                times: None,
             });
         }
         Ok(if self.records.is_empty() { Poll::End } else { Poll::More })

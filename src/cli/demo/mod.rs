@@ -5,6 +5,7 @@ mod orders;
 mod table;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -98,8 +99,8 @@ pub(super) fn demo(entries: &Entries, args: &DemoArgs) -> Result<()> {
     forget(&pipeline, &options)?;
     whole(&pipeline, &options, model.records)?;
 
-    let mut progress = None;
-    let summary = pipeline.watched(&options, |stats| progress = Some(Progress::start(stats)));
+    let progress = Progress::start(Arc::clone(&options.figures));
+    let summary = pipeline.run(&options);
     drop(progress);
     let summary = summary?;
     if options.stop.is_requested() {

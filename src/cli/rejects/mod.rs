@@ -18,6 +18,7 @@ use super::output::{Lines, Table, print};
 use super::units::{age, ago, moment};
 use super::usage;
 use crate::error::{Error, Result};
+use crate::figures::line;
 use crate::plan::StorePlan;
 use crate::sink::{Selection, StoredReject};
 
@@ -283,14 +284,4 @@ fn place(reject: &StoredReject) -> String {
 fn seconds(at: SystemTime) -> String {
     let at = jiff::Timestamp::try_from(at).unwrap_or(jiff::Timestamp::MIN);
     format!("{at:.0}")
-}
-
-/// A reason on one line, as long as a line may be.
-fn line(reason: &str) -> String {
-    const LONGEST: usize = 160;
-    let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
 }

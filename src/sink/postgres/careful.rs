@@ -13,6 +13,7 @@ use super::load::{Loader, Mark, Refused, Way};
 use super::retry::Fault;
 use super::work::{TableWork, of_table};
 use crate::error::Error;
+use crate::figures::StoreMeter;
 use crate::record::Refusal;
 
 /// Units that are tried at once where refusals are to be expected: a refusal costs no more than so many
@@ -30,6 +31,7 @@ pub(super) struct Careful<'a> {
     limit: &'a Limit<'a>,
     /// Whether what a trigger raises refuses the row under any code.
     raised: bool,
+    meter: &'a StoreMeter,
 }
 
 /// Asks for a table's sources.
@@ -81,8 +83,9 @@ impl<'a> Careful<'a> {
         address: &'a Address,
         limit: &'a Limit<'a>,
         raised: bool,
+        meter: &'a StoreMeter,
     ) -> Self {
-        Careful { session, loader, address, hold: Hold::None, limit, raised }
+        Careful { session, loader, address, hold: Hold::None, limit, raised, meter }
     }
 
     /// Writes all tables, within the open transaction. What is refused is noted in them.
@@ -168,6 +171,7 @@ impl<'a> Careful<'a> {
                         bisection.note(Trial::Refused(None));
                         continue;
                     }
+                    self.meter.bisected();
                     Trial::Refused(refused.unit)
                 }
             };

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::SinkExt;
@@ -40,6 +41,8 @@ pub(super) struct Loader {
     pub emptying: bool,
     /// How many rows, dead ones too, each of them may hold.
     filled: HashMap<String, usize>,
+    /// For how long data was sent, until it is taken.
+    pub copied: Duration,
 }
 
 /// How rows reach a table with a key.
@@ -341,7 +344,10 @@ impl Loader {
         }
         let sql = format!("copy {place} ({columns}) from stdin with (format binary)");
         let statement = self.statement(session, sql).await?;
-        self.send(session, &statement, tuples).await.map_err(|fault| line(fault, tuples))
+        let began = Instant::now();
+        let sent = self.send(session, &statement, tuples).await;
+        self.copied += began.elapsed();
+        sent.map_err(|fault| line(fault, tuples))
     }
 
     async fn send(

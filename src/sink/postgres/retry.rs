@@ -88,6 +88,29 @@ impl Fault {
         self.code().is_some_and(|code| NEIGHBOURS.contains(&code.code()))
     }
 
+    /// What is counted as the cause of a repetition: the class of the SQLSTATE, or a word.
+    pub fn class(&self) -> &str {
+        match self {
+            Fault::Server(error) => match error.code() {
+                Some(code) => code.code().get(..2).unwrap_or("other"),
+                None => "connection",
+            },
+            Fault::Late(_) => "timeout",
+            Fault::RolledBack | Fault::Aborted | Fault::Final(_) => "other",
+        }
+    }
+
+    /// As anybody may read it: what a function of the database's own says may hold what rows hold.
+    pub fn in_public(&self) -> String {
+        match self.db() {
+            Some(db) if self.is_raised() => {
+                format!("a trigger or function says so [SQLSTATE {}]", db.code().code())
+            }
+            Some(db) => format!("{} [SQLSTATE {}]", db.message(), db.code().code()),
+            None => self.to_string(),
+        }
+    }
+
     /// The line of a COPY's data at which it failed, from 1. Only the context says it, in the words of
     /// the server's language.
     pub fn copy_line(&self) -> Option<usize> {

@@ -207,6 +207,15 @@ impl TableWork {
         self.rejects.iter().cloned().chain(refused).collect()
     }
 
+    /// The same, and nothing else of it is needed any more.
+    pub fn into_rejects(self) -> impl Iterator<Item = Reject> {
+        let TableWork { rows, refused, rejects, .. } = self;
+        let refused = refused.into_iter();
+        rejects
+            .into_iter()
+            .chain(refused.map(move |(row, refusal)| Reject { at: rows.at(row), refusal }))
+    }
+
     /// The last record of `source` that was refused.
     pub fn last_reject(&self, source: SourceId) -> Option<Reject> {
         let refused = self.refused.iter().rev();

@@ -18,9 +18,9 @@ use super::retry::{Backoff, Fault};
 use super::store::PostgresStore;
 use super::work::{self, TableWork, Work};
 use crate::error::{Error, Kind, Result};
-use crate::position::{Counters, SliceKey};
+use crate::position::SliceKey;
 use crate::record::{At, Lane, Offset, Policy, Reject, SourceId};
-use crate::sink::{Count, Flush, Writer, WriterContext};
+use crate::sink::{Count, Flush, Stored, Writer, WriterContext};
 
 /// What stands before the sentence of a fault that leaves a COMMIT's outcome open.
 const UNKNOWN: &str = "the outcome of the last commit is unknown, the next run reads it";
@@ -57,6 +57,8 @@ struct Hand {
     constraints: bool,
     /// Whether what a trigger raises under the code of a temporary fault has lasted too long to be one.
     raised: bool,
+    /// From the last COMMIT to its answer.
+    commit: Duration,
 }
 
 struct Connected {
@@ -83,6 +85,7 @@ impl PostgresWriter {
             careful: 0,
             constraints: false,
             raised: false,
+            commit: Duration::ZERO,
         };
         Ok(PostgresWriter { runtime: runtime()?, hand })
     }
@@ -158,7 +161,7 @@ impl Hand {
             let address = &self.store.address;
             let context = &self.context;
             let limit = |table: &TableWork| ask(context, table, table.so_far());
-            Careful::new(session, loader, address, &limit, self.raised)
+            Careful::new(session, loader, address, &limit, self.raised, &context.meter)
                 .write(&mut work.tables)
                 .await?;
             self.stopped(work)?;
@@ -223,7 +226,9 @@ impl Hand {
         // Nothing cuts this short but the limit: the sooner its outcome is known, the better.
         let commit = self.ledger.commit_sql(&work.moves);
         let patience = Patience::of(self.store.time_limit);
+        let began = Instant::now();
         let answers = patience.within(session.client.simple_query(&commit)).await?;
+        self.commit = began.elapsed();
         loader.committed();
         let stored = read_back(&answers);
         match Verdict::of(&work.moves, &stored, generation, None) {
@@ -293,11 +298,13 @@ impl Hand {
         // Why the outcome of a COMMIT is unknown, while it is.
         let mut unknown: Option<Fault> = None;
         loop {
+            let (class, public);
             let fault = match unknown.take() {
                 None => {
                     let mut sent = false;
                     let Err(fault) = self.attempt(work, &mut sent).await else { break };
                     self.disconnect();
+                    (class, public) = (fault.class().to_owned(), fault.in_public());
                     let answered = matches!(fault, Fault::Final(_) | Fault::RolledBack);
                     if sent && !answered {
                         let sentence = fault.to_string();
@@ -326,6 +333,7 @@ impl Hand {
                         if !fault.is_retryable() {
                             return Err(self.failed(fault).at(UNKNOWN));
                         }
+                        (class, public) = (fault.class().to_owned(), fault.in_public());
                         unknown = Some(cause);
                         fault.to_string()
                     }
@@ -344,6 +352,7 @@ impl Hand {
                 .retryable(true);
                 return Err(if unknown.is_some() { error.at(UNKNOWN) } else { error });
             }
+            self.context.meter.retry(self.context.worker, &class, &public);
             if backoff.attempts() == 0 {
                 tracing::warn!(
                     pipeline = %self.context.pipeline,
@@ -372,26 +381,41 @@ impl Hand {
 }
 
 impl Writer for PostgresWriter {
-    fn write(&mut self, flush: Flush) -> Result<Counters> {
+    fn write(&mut self, flush: Flush) -> Result<Stored> {
         let hand = &mut self.hand;
         if hand.context.abort.is_raised() {
             return Err(hand.failed(Fault::Aborted));
         }
         let mut work = hand.work(flush)?;
-        let mut counters = Counters::default();
+        let mut stored = Stored::default();
         if work.moves.is_empty() {
-            return Ok(counters);
+            return Ok(stored);
         }
-        self.runtime.block_on(hand.persist(&mut work))?;
+        let began = Instant::now();
+        let persisted = self.runtime.block_on(hand.persist(&mut work));
+        let meter = &hand.context.meter;
+        meter.resumed(hand.context.worker);
+        if persisted.as_ref().is_err_and(|error| error.kind() == Kind::Fenced) {
+            meter.fenced();
+        }
+        persisted?;
+        let loader = hand.connected.as_mut().map(|connected| &mut connected.loader);
+        stored.copy = loader.map(|loader| std::mem::take(&mut loader.copied)).unwrap_or_default();
+        stored.commit = std::mem::take(&mut hand.commit);
+        stored.merge = began.elapsed().saturating_sub(stored.copy + stored.commit);
         let refused = work.tables.iter().any(|table| !table.refused.is_empty());
         hand.raised = false;
         hand.careful = if refused { CAREFUL } else { hand.careful.saturating_sub(1) };
         for step in work.moves {
             let seq = step.next_seq();
-            counters += step.moved.counters;
-            hand.known.insert(step.moved.key, (seq, step.moved.upto));
+            hand.known.insert(step.moved.key.clone(), (seq, step.moved.upto));
+            stored.moves.push(step.moved);
         }
-        Ok(counters)
+        for table in work.tables {
+            let sink = table.sink;
+            stored.refused.extend(table.into_rejects().map(|reject| (sink, reject)));
+        }
+        Ok(stored)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::record::{Lane, Offset, Span};
+use crate::record::{Lane, Offset, Span, Times};
 
 /// Follows one partition and turns what was read into spans that join: none crosses a cut, and a
 /// record at a cut belongs to the span after it.
@@ -12,6 +12,7 @@ pub(super) struct Cover {
     from: i64,
     upto: i64,
     records: u64,
+    times: Option<Times>,
     cuts: VecDeque<i64>,
 }
 
@@ -19,7 +20,7 @@ impl Cover {
     /// Starts at `start`; `cuts` ascend.
     pub(super) fn new(lane: Lane, start: Offset, cuts: &[Offset]) -> Self {
         let cuts = cuts.iter().map(|cut| cut.0).filter(|cut| *cut > start.0).collect();
-        Cover { lane, from: start.0, upto: start.0, records: 0, cuts }
+        Cover { lane, from: start.0, upto: start.0, records: 0, times: None, cuts }
     }
 
     /// The next offset to read.
@@ -41,6 +42,14 @@ impl Cover {
         self.upto = offset + 1;
     }
 
+    /// Notes the timestamp of the record that was covered last, if it has one.
+    pub(super) fn stamp(&mut self, timestamp: Option<i64>) {
+        if let Some(stamp) = timestamp {
+            let Times { least, most } = self.times.unwrap_or(Times { least: stamp, most: stamp });
+            self.times = Some(Times { least: least.min(stamp), most: most.max(stamp) });
+        }
+    }
+
     /// Covers everything before `upto`, where no record is left.
     pub(super) fn reach(&mut self, upto: i64, spans: &mut Vec<Span>) {
         if upto > self.upto {
@@ -57,6 +66,7 @@ impl Cover {
                 from: Offset(self.from),
                 upto: Offset(self.upto),
                 records: self.records,
+                times: self.times.take(),
             });
             self.from = self.upto;
             self.records = 0;
@@ -119,6 +129,21 @@ mod tests {
         cover.record(9, &mut spans);
         cover.flush(&mut spans);
         assert_eq!(plain(&spans), [(0, 3, 3), (3, 6, 1), (6, 10, 1)]);
+    }
+
+    #[test]
+    fn each_span_has_the_timestamps_of_its_own_records() {
+        let (mut cover, mut spans) = (cover(0, &[2]), Vec::new());
+        for (offset, stamp) in [(0, Some(50)), (1, Some(40)), (2, Some(70)), (3, None)] {
+            cover.record(offset, &mut spans);
+            cover.stamp(stamp);
+        }
+        cover.flush(&mut spans);
+        cover.reach(9, &mut spans);
+        cover.flush(&mut spans);
+        let times = |least, most| Some(Times { least, most });
+        let found: Vec<_> = spans.iter().map(|span| span.times).collect();
+        assert_eq!(found, [times(40, 50), times(70, 70), None]);
     }
 
     #[test]

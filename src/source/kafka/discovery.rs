@@ -1,9 +1,9 @@
-//! Looks for new partitions while the run goes on, and whether the topic is still there; holds new
-//! partitions back where they are to wait for the older ones.
+//! Looks for new partitions while the run goes on, how far the known ones go, and whether the topic is
+//! still there; holds new partitions back where they are to wait for the older ones.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,12 @@ const MISSING: u32 = 3;
 /// How often it is looked whether partitions that wait may be read.
 const RELEASE: Duration = Duration::from_millis(500);
 
+/// How often it is asked how far the partitions go, for people.
+const ENDS: Duration = Duration::from_secs(1);
+
+/// How old an answer to that may be.
+const FRESH: Duration = Duration::from_secs(5);
+
 /// How long nothing may become durable, while partitions wait for it, until that is said.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,6 +49,10 @@ pub(super) enum Found {
     Gone(Code),
 }
 
+/// How far the partitions go that this worker reads, and when that was asked; up to the last stable offset
+/// where only committed records are read.
+type Ends = Arc<Mutex<Option<(Instant, BTreeMap<Partition, Offset>)>>>;
+
 /// A thread that asks for the topic's partitions at an interval and announces those that are new and
 /// this worker's, each with its beginning, or that the topic is gone. Of an ordered source, a partition
 /// is announced once the older ones are durable up to where they ended when it was found. It ends within
@@ -51,6 +61,7 @@ pub(super) struct Discovery {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     found: Receiver<Found>,
+    ends: Ends,
 }
 
 impl Discovery {
@@ -65,6 +76,7 @@ impl Discovery {
     ) -> Result<Discovery> {
         let stop = Arc::new(AtomicBool::new(false));
         let (announce, found) = bounded(FOUND);
+        let ends = Ends::default();
         let mut search = Search {
             client,
             connection: connection.clone(),
@@ -75,6 +87,7 @@ impl Discovery {
             announce,
             missing: 0,
             stop: Arc::clone(&stop),
+            ends: Arc::clone(&ends),
         };
         search.hold(late);
         let every = every.map(|every| every.max(Duration::from_millis(10)));
@@ -82,12 +95,19 @@ impl Discovery {
             .name(format!("tidegate-discovery-{}", assignment.worker))
             .spawn(move || search.run(every))
             .map_err(|error| Error::internal("cannot start a thread").because(error))?;
-        Ok(Discovery { stop, thread: Some(thread), found })
+        Ok(Discovery { stop, thread: Some(thread), found, ends })
     }
 
     /// What was found, if anything.
     pub(super) fn next(&self) -> Option<Found> {
         self.found.try_recv().ok()
+    }
+
+    /// Where `partition` ended a moment ago, if that is known.
+    pub(super) fn end(&self, partition: Partition) -> Option<i64> {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, ends) = ends.as_ref().filter(|(asked, _)| asked.elapsed() < FRESH)?;
+        ends.get(&partition).map(|end| end.0)
     }
 
     /// Asks the thread to end, without waiting for it.
@@ -121,6 +141,7 @@ struct Search {
     announce: Sender<Found>,
     missing: u32,
     stop: Arc<AtomicBool>,
+    ends: Ends,
 }
 
 /// Partitions that are not announced yet, and whether it was said that they wait.
@@ -160,9 +181,14 @@ impl Patience {
 impl Search {
     fn run(mut self, every: Option<Duration>) {
         let mut looked = Instant::now();
+        let mut asked = None::<Instant>;
         loop {
             self.release();
-            let next = every.map(|every| every.saturating_sub(looked.elapsed()));
+            if every.is_some() && asked.is_none_or(|asked| asked.elapsed() >= ENDS) {
+                self.ask_ends();
+                asked = Some(Instant::now());
+            }
+            let next = every.map(|every| every.saturating_sub(looked.elapsed()).min(ENDS));
             let pause = match (next, self.held.is_empty()) {
                 (None, true) => return,
                 (Some(next), true) => next,
@@ -176,6 +202,20 @@ impl Search {
                 looked = Instant::now();
                 self.look();
             }
+        }
+    }
+
+    /// Asks how far the partitions go. Without an answer what is known grows old.
+    fn ask_ends(&self) {
+        let owned: Vec<Partition> =
+            self.known.iter().copied().filter(|known| self.assignment.owns(*known)).collect();
+        if owned.is_empty() {
+            return;
+        }
+        if let Ok(found) = offsets(&self.client, &self.connection, &owned, Raw::End, LIMIT) {
+            let ends = found.into_iter().filter_map(|(partition, end)| Some((partition, end?)));
+            let answer = Some((Instant::now(), ends.collect()));
+            *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = answer;
         }
     }
 

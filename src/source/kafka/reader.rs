@@ -262,7 +262,9 @@ impl<C: Codec> TopicReader<C> {
             return Ok(());
         }
         track.at_end = false;
+        let timestamp = message.timestamp();
         track.cover.record(offset, &mut batch.spans);
+        track.cover.stamp(timestamp);
 
         let (key, value) = (message.key(), message.value());
         batch.bytes += key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len) + RECORD;
@@ -271,7 +273,7 @@ impl<C: Codec> TopicReader<C> {
             topic: &self.connection.topic,
             partition,
             offset,
-            timestamp: message.timestamp(),
+            timestamp,
             key,
             value,
             headers: &message.headers(),
@@ -450,9 +452,13 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
         let standing = |track: &Track| {
             let lane = track.cover.lane();
             let position = track.position();
-            // The cached watermark ignores transactions that are open; an end that was seen does not.
+            // The cached watermark ignores transactions that are open; an end that was seen does not, nor
+            // does one that was asked for.
+            let asked = || self.discovery.as_ref()?.end(lane.partition);
             let end = if track.at_end {
                 Some(position)
+            } else if let Some(end) = asked() {
+                Some(end.max(position))
             } else {
                 let client = self.queue.as_ref().map(|queue| queue.client());
                 client

@@ -8,6 +8,7 @@ use super::super::ident::quote;
 use super::super::target::Spec;
 use super::super::testing::{Place, Row, chunk, lane, url};
 use crate::error::Result;
+use crate::figures::StoreMeter;
 use crate::record::{Lane, Offset, Policy, RejectLimit, Span};
 use crate::run::Abort;
 use crate::sink::{
@@ -22,6 +23,7 @@ pub(super) struct Rig {
     pub targets: Vec<Target>,
     pub shapes: Vec<Shape>,
     pub abort: Abort,
+    pub meter: Arc<StoreMeter>,
     pub policy: Policy,
     next: BTreeMap<(usize, i32), i64>,
 }
@@ -64,6 +66,7 @@ impl Rig {
             targets,
             shapes,
             abort: Abort::default(),
+            meter: Arc::default(),
             policy: Policy::Reject,
             next: BTreeMap::new(),
         }
@@ -110,6 +113,7 @@ impl Rig {
             slices: self.store.slices(PIPELINE).expect("slices"),
             worker: 0,
             abort: self.abort.clone(),
+            meter: Arc::clone(&self.meter),
         };
         store.writer(context).expect("a writer")
     }
@@ -126,8 +130,13 @@ impl Rig {
                     let next = self.next.entry((index, row.partition)).or_default();
                     let lane = lane(row.partition);
                     let from = Offset(*next);
-                    let span =
-                        spans.entry(lane).or_insert(Span { lane, from, upto: from, records: 0 });
+                    let span = spans.entry(lane).or_insert(Span {
+                        lane,
+                        from,
+                        upto: from,
+                        records: 0,
+                        times: None,
+                    });
                     placed.push(row.clone().offset(*next));
                     *next += 1;
                     span.upto = Offset(*next);
