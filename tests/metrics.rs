@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::load::{Load, free};
 use common::{Order, Process, eventually, model, rows};
 use tidegate::figures::{Phase, STALLED_MS, Snapshot};
 use tidegate::metrics::METRICS;
@@ -74,12 +75,6 @@ fn pump(mut from: TcpStream, mut to: TcpStream) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// An address that was free a moment ago.
-fn free() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
 struct Answer {
     status: u16,
     head: String,
@@ -121,36 +116,6 @@ fn samples(text: &str) -> Vec<(String, String, f64)> {
 fn sum(text: &str, name: &str) -> f64 {
     let samples = samples(text).into_iter().filter(|(found, ..)| found == name);
     samples.map(|(.., value)| value).sum()
-}
-
-/// Orders go to a topic until this is dropped.
-struct Load {
-    over: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<u64>>,
-}
-
-impl Load {
-    fn start(topic: &str, first: u64) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let (topic, until) = (topic.to_owned(), Arc::clone(&over));
-        let produce = move || {
-            let mut next = first;
-            while !until.load(Ordering::SeqCst) {
-                let events = next..next + 200;
-                common::produce(&topic, events.map(|i| Order::event(i).message(PARTITIONS)));
-                next += 200;
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            next
-        };
-        Load { over, thread: Some(std::thread::spawn(produce)) }
-    }
-
-    /// How many orders there are now.
-    fn stop(mut self) -> u64 {
-        self.over.store(true, Ordering::SeqCst);
-        self.thread.take().expect("it was started").join().unwrap()
-    }
 }
 
 #[test]
@@ -195,7 +160,7 @@ fn figures_agree_with_what_is_stored_and_tell_when_nothing_moves() {
     assert_eq!(get(&address, "/healthz").status, 200);
 
     // Under load it stays ready.
-    let load = Load::start(&topic, 0);
+    let load = Load::start(&topic, 0, PARTITIONS);
     eventually(LONG, || (status(&address).consumed > 2_000).then_some(())).expect("it reads");
     assert_eq!(get(&address, "/readyz").status, 200);
     let events = load.stop();
@@ -231,6 +196,7 @@ fn figures_agree_with_what_is_stored_and_tell_when_nothing_moves() {
 
     // What was committed is what Prometheus is told, and what the table holds is what was written.
     let text = get(&address, "/metrics").body;
+    common::tools::check_scrape(&text);
     assert_eq!(sum(&text, "tidegate_records_consumed_total"), events as f64);
     let outcomes = ["filtered", "written", "rejected", "collapsed"];
     let outcome = |name: &&str| sum(&text, &format!("tidegate_records_{name}_total"));
@@ -265,7 +231,7 @@ fn figures_agree_with_what_is_stored_and_tell_when_nothing_moves() {
     assert!(out.contains(&format!("pipeline `{schema}`")) && out.contains(&topic), "{out}{err}");
 
     // The database is gone: red within the stated time, and alive.
-    let load = Load::start(&topic, events);
+    let load = Load::start(&topic, events, PARTITIONS);
     eventually(LONG, || (status(&address).consumed > events).then_some(())).expect("it reads on");
     gate.shut();
     let shut = Instant::now();

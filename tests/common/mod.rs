@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod load;
+pub mod tools;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -35,8 +35,11 @@ const RELEASE: Duration = Duration::from_millis(500);
 /// How often it is asked how far the partitions go, for people.
 const ENDS: Duration = Duration::from_secs(1);
 
+/// The same while they stand still: an idle run should cost next to nothing.
+const STILL: Duration = Duration::from_secs(4);
+
 /// How old an answer to that may be.
-const FRESH: Duration = Duration::from_secs(5);
+const FRESH: Duration = Duration::from_secs(10);
 
 /// How long nothing may become durable, while partitions wait for it, until that is said.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -182,13 +185,14 @@ impl Search {
     fn run(mut self, every: Option<Duration>) {
         let mut looked = Instant::now();
         let mut asked = None::<Instant>;
+        let mut ends = ENDS;
         loop {
             self.release();
-            if every.is_some() && asked.is_none_or(|asked| asked.elapsed() >= ENDS) {
-                self.ask_ends();
+            if every.is_some() && asked.is_none_or(|asked| asked.elapsed() >= ends) {
+                ends = if self.ask_ends() { ENDS } else { STILL.min(ends * 2) };
                 asked = Some(Instant::now());
             }
-            let next = every.map(|every| every.saturating_sub(looked.elapsed()).min(ENDS));
+            let next = every.map(|every| every.saturating_sub(looked.elapsed()).min(ends));
             let pause = match (next, self.held.is_empty()) {
                 (None, true) => return,
                 (Some(next), true) => next,
@@ -205,18 +209,22 @@ impl Search {
         }
     }
 
-    /// Asks how far the partitions go. Without an answer what is known grows old.
-    fn ask_ends(&self) {
+    /// Asks how far the partitions go; whether that has changed. Without an answer what is known grows old.
+    fn ask_ends(&self) -> bool {
         let owned: Vec<Partition> =
             self.known.iter().copied().filter(|known| self.assignment.owns(*known)).collect();
         if owned.is_empty() {
-            return;
+            return false;
         }
+        let mut moved = false;
         if let Ok(found) = offsets(&self.client, &self.connection, &owned, Raw::End, LIMIT) {
             let ends = found.into_iter().filter_map(|(partition, end)| Some((partition, end?)));
-            let answer = Some((Instant::now(), ends.collect()));
-            *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+            let ends = ends.collect();
+            let mut known = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            moved = known.as_ref().is_none_or(|(_, known)| *known != ends);
+            *known = Some((Instant::now(), ends));
         }
+        moved
     }
 
     /// Looks once. What fails is tried again at the next interval.
