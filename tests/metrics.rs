@@ -319,3 +319,21 @@ fn the_documentation_lists_all_metrics_as_they_are() {
     let names: BTreeSet<_> = METRICS.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), METRICS.len(), "each name once");
 }
+
+#[test]
+fn dashboard_and_alerts_use_metrics_that_there_are() {
+    let known: BTreeSet<_> = METRICS.iter().map(|metric| metric.name).collect();
+    for file in [
+        include_str!("../docs/deploy/grafana.json"),
+        include_str!("../docs/deploy/alerts.yml"),
+        include_str!("../docs/deploy/README.md"),
+    ] {
+        let words = file.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let names: BTreeSet<_> = words.filter(|word| word.starts_with("tidegate_")).collect();
+        for name in names {
+            let parts = ["", "_bucket", "_sum", "_count"];
+            let is_known = |part| name.strip_suffix(part).is_some_and(|name| known.contains(name));
+            assert!(parts.into_iter().any(is_known), "{name}");
+        }
+    }
+}
