@@ -1,5 +1,7 @@
 //! What runs in processes of its own: the chain, and what it is compared with.
 
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +14,7 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::{ClientConfig, Offset};
 use serde::{Deserialize, Serialize};
 use tidegate::cluster::Flags;
+use tidegate::metrics::Server;
 use tidegate::run::Stop;
 use tidegate::sink::{Memory as Table, MemoryStore, Pace, Postgres};
 use tidegate::source::kafka::Kafka;
@@ -88,6 +91,9 @@ pub struct Chain {
     /// Go on until asked to end.
     #[arg(long)]
     endless: bool,
+    /// Serve metrics, and scrape them once a second.
+    #[arg(long)]
+    metrics: bool,
     #[arg(long, default_value_t = 100)]
     linger_ms: u64,
     #[arg(long, default_value_t = Pace::default().max_rows)]
@@ -128,11 +134,31 @@ impl Chain {
                 ..Pace::default()
             },
             memory: self.memory_kib << 10,
+            measure: self.metrics,
             stop,
             ..Options::default()
         };
+        let server =
+            self.metrics.then(|| Server::start("127.0.0.1:0", Arc::clone(&options.figures)));
+        let server = server.transpose()?;
+        let address = server.as_ref().map(Server::address);
+        if let Some(address) = address {
+            std::thread::spawn(move || {
+                while scrape(address).is_ok() {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+            });
+        }
         Ok(pipeline.run(&options)?.counters.consumed)
     }
+}
+
+/// Asks for the metrics once.
+fn scrape(address: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
+    std::io::copy(&mut stream, &mut std::io::sink())?;
+    Ok(())
 }
 
 #[derive(Args)]
@@ -147,8 +173,6 @@ impl Hand {
     /// What a careful engineer writes for one thread: rows as COPY BINARY has them, sent as they come so
     /// that the server works meanwhile, committed every 50,000.
     fn run(&self) -> u64 {
-        use std::io::Write;
-
         const ROWS: usize = 50_000;
         const PIECE: usize = 64 * 1024;
         /// The microseconds from 1970-01-01 to 2000-01-01.

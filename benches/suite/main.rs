@@ -103,7 +103,14 @@ fn main() -> ExitCode {
 
 fn measure(suite: &Suite) {
     let mut report = Report::new(&suite.out);
-    let throughput = ["copy_ratio", "cost_ratio", "us_per_message", "upsert_ratio", "filter_all"];
+    let throughput = [
+        "copy_ratio",
+        "cost_ratio",
+        "us_per_message",
+        "upsert_ratio",
+        "filter_all",
+        "metrics_cost",
+    ];
     if suite.wants(&throughput) {
         throughput::measure(suite, &mut report);
     }

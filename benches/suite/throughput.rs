@@ -157,6 +157,28 @@ fn of_size(suite: &Suite, report: &mut Report, orders: u64) {
         }
         report.figure("upsert_ratio", ratios);
     }
+    if wants("metrics_cost") && !suite.short {
+        let mut ratios = Vec::new();
+        for round in 0..suite.rounds(1, 9) {
+            let mut cpu = |more: &str| {
+                let table = bench.place.table("watched");
+                bench.place.settle();
+                bench.chain(&table, &format!("-w 1 {more}")).cpu / million
+            };
+            // Each of them comes first in every other round.
+            let (plain, watched) = if round % 2 == 0 {
+                let plain = cpu("");
+                (plain, cpu("--metrics"))
+            } else {
+                let watched = cpu("--metrics");
+                (cpu(""), watched)
+            };
+            report.run("metrics_cost", round, "without metrics", plain, "us");
+            report.run("metrics_cost", round, "with metrics", watched, "us");
+            ratios.push(watched / plain);
+        }
+        report.figure("metrics_cost", ratios);
+    }
     if wants("filter_all") {
         let mut ratios = Vec::new();
         for round in 0..suite.rounds(3, 7) {
