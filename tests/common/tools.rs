@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// The first of `programs` that there is; says so where there is none.
+#[allow(clippy::print_stderr, reason = "whoever reads the tests' output should know")]
 pub fn installed<'p>(programs: &[&'p str]) -> Option<&'p str> {
     let runs = |program: &&&str| {
         let version = Command::new(program).arg("--version").stderr(Stdio::null()).output();
