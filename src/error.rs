@@ -14,7 +14,7 @@ pub enum Kind {
     Internal,
     /// The command line is wrong (exit code 2).
     Usage,
-    /// A dataflow, parameter, topic, table or column is not as it must be (exit code 3).
+    /// A dataflow, parameter, table or column is not as it must be (exit code 3).
     Config,
     /// The source failed: broker, topic, position (exit code 4).
     Source,

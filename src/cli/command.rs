@@ -30,7 +30,7 @@ Exit codes:
     0  done, or stopped in good order
     1  an error of Tidegate itself
     2  the command line is wrong
-    3  a dataflow, parameter, topic, table or column is not as it must be
+    3  a dataflow, parameter, table or column is not as it must be
     4  the source failed: broker, topic, position
     5  the sink failed: database, table, transaction
     6  another run took over; nothing more was written
