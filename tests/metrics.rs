@@ -300,6 +300,25 @@ fn an_address_that_is_taken_ends_the_run_at_its_start() {
 }
 
 #[test]
+fn connections_that_say_nothing_do_not_keep_a_probe_waiting() {
+    let server = tidegate::metrics::Server::start("127.0.0.1:0", Arc::default()).unwrap();
+    let address = server.address().to_string();
+    let silent: Vec<_> = (0..200)
+        .map(|index| {
+            let mut stream = TcpStream::connect(&address).expect("it is accepted");
+            if index % 2 == 0 {
+                stream.write_all(b"GET / HT").expect("it is taken");
+            }
+            stream
+        })
+        .collect();
+    let asked = Instant::now();
+    assert_eq!(get(&address, "/healthz").status, 200);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    drop(silent);
+}
+
+#[test]
 fn the_documentation_lists_all_metrics_as_they_are() {
     let documented = include_str!("../docs/metrics.md");
     let row = |line: &str| {

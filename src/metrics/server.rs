@@ -1,11 +1,12 @@
 //! The server: one thread, few connections, nothing that could hold up a run.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::pin::pin;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -14,13 +15,15 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::answer::{Body, answer};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 
-/// Connections at a time; those that come meanwhile wait until one is done. A browser has up to six.
+/// Connections at a time. One more closes the oldest, so that those that say nothing cannot keep a probe
+/// from its answer, which takes a moment. A browser has up to six.
 const CONNECTIONS: usize = 32;
 /// How long the head of a request may take to arrive, also on a connection that was used before.
 const HEAD: Duration = Duration::from_secs(10);
@@ -36,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Server {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Server {
@@ -74,11 +77,10 @@ impl Server {
                 futures_util::future::select(serving, ended).await;
             });
         };
-        let thread =
-            std::thread::Builder::new()
-                .name("tidegate:metrics".to_owned())
-                .spawn(serve)
-                .map_err(|error| Error::internal(format!("start the metrics' thread: {error}")))?;
+        let thread = thread::Builder::new()
+            .name("tidegate:metrics".to_owned())
+            .spawn(serve)
+            .map_err(|error| Error::internal(format!("start the metrics' thread: {error}")))?;
         Ok(Server { address, end: Some(end), thread: Some(thread) })
     }
 
@@ -99,16 +101,17 @@ impl Drop for Server {
 }
 
 async fn accept(listener: tokio::net::TcpListener, figures: Arc<Figures>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open = VecDeque::<JoinHandle<()>>::with_capacity(CONNECTIONS);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let figures = Arc::clone(&figures);
-                tokio::spawn(async move {
-                    serve(stream, figures).await;
-                    drop(place);
-                });
+                open.retain(|connection| !connection.is_finished());
+                if open.len() >= CONNECTIONS
+                    && let Some(oldest) = open.pop_front()
+                {
+                    oldest.abort();
+                }
+                open.push_back(tokio::spawn(serve(stream, Arc::clone(&figures))));
             }
             Err(error) => {
                 tracing::debug!("a connection for metrics was not accepted: {error}");
