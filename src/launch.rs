@@ -62,6 +62,7 @@ pub fn launch(
     let mut launched = Vec::new();
     for store in stores {
         let generation = store.store.begin(pipeline)?;
+        fail::fail_point!("generation-begun");
         let mut slices = store.store.slices(pipeline)?;
         slices.retain(|slice| store.sinks.iter().any(|id| plan.reaches(*id, &slice.key)));
         launched.push(StoreLaunch { generation, slices });
@@ -93,6 +94,7 @@ pub fn launch(
             }
             if !fresh.is_empty() {
                 store.store.create(pipeline, launched.generation, &fresh)?;
+                fail::fail_point!("starts-stored");
                 launched.slices.extend(fresh);
             }
             for slice in launched.slices.iter().filter(|slice| slice.key.source == source.name) {

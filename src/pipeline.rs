@@ -269,6 +269,7 @@ impl Pipeline {
             };
             for store in &prepared.stores {
                 locks.push(store.store.lock(&self.name, &standby)?);
+                fail::fail_point!("locked");
             }
             figures.phase(Phase::Preparing, "");
             let launch =

@@ -33,6 +33,7 @@ mod check;
 mod command;
 mod demo;
 mod entry;
+mod failpoint;
 mod graph;
 mod list;
 mod logging;
@@ -65,6 +66,7 @@ use crate::error::{Error, Kind, Result};
 /// it sets up logging.
 pub fn main(entries: impl IntoIterator<Item = Entry>) -> ExitCode {
     panic::install_panic_hook();
+    failpoint::install();
     exit(run_from(std::env::args_os(), entries.into_iter().collect()))
 }
 

@@ -90,6 +90,11 @@ impl StoreMeter {
     /// SQLSTATE or a word for what has none.
     pub fn retry(&self, worker: usize, class: &str, reason: &str) {
         *lock(&self.retries).entry(class.to_owned()).or_default() += 1;
+        self.blocked(worker, reason);
+    }
+
+    /// `worker`'s writer is held up for `reason`, and has not failed.
+    pub fn blocked(&self, worker: usize, reason: &str) {
         let mut interrupted = lock(&self.interrupted);
         interrupted.entry(worker).or_insert_with(|| (Instant::now(), String::new())).1 =
             reason.to_owned();

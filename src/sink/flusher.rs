@@ -99,6 +99,7 @@ impl Flusher {
                     let Some(taken) = pending.take() else { continue };
                     match self.writer.write(taken.flush) {
                         Ok(stored) => {
+                            fail::fail_point!("stored");
                             self.meter.flushed(taken.size, taken.wait, taken.aged, stored);
                             if self.acks.send(taken.upto).is_err() {
                                 return;

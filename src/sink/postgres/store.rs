@@ -13,6 +13,7 @@ use super::kept;
 use super::keys::LockKeys;
 use super::ledger::Ledger;
 use super::lock::{PostgresLock, connecting, end_all, holders};
+use super::pooler;
 use super::retry::Fault;
 use super::rows::Rows;
 use super::schema;
@@ -97,6 +98,7 @@ impl Store for PostgresStore {
             })
             .collect::<Result<_>>()?;
         self.with_session("tidegate prepare", "prepare", async |session| {
+            pooler::refuse(&session, &self.address).await?;
             schema::ensure(&session, &self.address, &self.schema).await?;
             let mut shapes = Vec::new();
             for spec in &specs {

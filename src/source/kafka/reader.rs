@@ -437,8 +437,12 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
             for (partition, offset) in positions {
                 add(&mut list, &self.connection.topic, *partition, *offset)?;
             }
+            fail::fail_point!("group-behind");
             match queue.commit(&list) {
-                Ok(()) => self.unanswered += 1,
+                Ok(()) => {
+                    fail::fail_point!("group-asked");
+                    self.unanswered += 1;
+                }
                 Err(code) => {
                     let error = self.uncommitted(code);
                     return if wait { Err(error) } else { Ok(()) };
