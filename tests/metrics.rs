@@ -4,98 +4,20 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::http::{ask, get};
 use common::load::{Load, free};
+use common::proxy::Proxy;
 use common::{Order, Process, eventually, model, rows};
 use tidegate::figures::{Phase, STALLED_MS, Snapshot};
 use tidegate::metrics::METRICS;
 
 const PARTITIONS: i32 = 4;
 const LONG: Duration = Duration::from_secs(60);
-
-/// A way to PostgreSQL that can be shut.
-struct Gate {
-    url: String,
-    open: Arc<AtomicBool>,
-    through: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Gate {
-    fn new() -> Self {
-        let config: postgres::Config = common::database().parse().expect("DATABASE_URL");
-        let port = config.get_ports().first().copied().unwrap_or(5432);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!(
-            "host=127.0.0.1 port={} user={} dbname={} password='{}'",
-            listener.local_addr().expect("an address").port(),
-            config.get_user().expect("a user"),
-            config.get_dbname().expect("a database"),
-            String::from_utf8_lossy(config.get_password().unwrap_or(b"none")),
-        );
-        let open = Arc::new(AtomicBool::new(true));
-        let through = Arc::<Mutex<Vec<TcpStream>>>::default();
-        let (is_open, lent) = (Arc::clone(&open), Arc::clone(&through));
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                if !is_open.load(Ordering::SeqCst) {
-                    continue; // hangs up
-                }
-                let server = TcpStream::connect(("127.0.0.1", port)).expect("the server answers");
-                let twin = |stream: &TcpStream| stream.try_clone().expect("a second handle");
-                lent.lock().unwrap().extend([twin(&client), twin(&server)]);
-                for (from, to) in [(twin(&client), twin(&server)), (server, client)] {
-                    std::thread::spawn(move || pump(from, to));
-                }
-            }
-        });
-        Gate { url, open, through }
-    }
-
-    fn shut(&self) {
-        self.open.store(false, Ordering::SeqCst);
-        for stream in self.through.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn open(&self) {
-        self.open.store(true, Ordering::SeqCst);
-    }
-}
-
-fn pump(mut from: TcpStream, mut to: TcpStream) {
-    let _ = std::io::copy(&mut from, &mut to);
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
-}
-
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-fn ask(address: &str, method: &str, path: &str, header: &str) -> Option<Answer> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{header}\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, head: head.to_lowercase(), body: body.to_owned() })
-}
-
-fn get(address: &str, path: &str) -> Answer {
-    ask(address, "GET", path, "").expect("the run answers")
-}
 
 fn status(address: &str) -> Snapshot {
     serde_json::from_str(&get(address, "/status.json").body).expect("a snapshot")
@@ -123,7 +45,7 @@ fn figures_agree_with_what_is_stored_and_tell_when_nothing_moves() {
     let topic = common::topic("watched", PARTITIONS);
     let mut client = common::connect();
     let schema = common::schema(&mut client, "watched");
-    let gate = Gate::new();
+    let (gate, url) = Proxy::to_database();
     let (address, table) = (free(), format!("{schema}.valid_orders"));
     let params = [
         "--name".to_owned(),
@@ -144,7 +66,7 @@ fn figures_agree_with_what_is_stored_and_tell_when_nothing_moves() {
         Process::spawn_with(&args.iter().map(String::as_str).collect::<Vec<_>>(), environment)
     };
     let run = with(&["run", "orders"], &["-w", "2", "--metrics", &address]);
-    let run = spawn(run, &[("DATABASE_URL", &gate.url)]);
+    let run = spawn(run, &[("DATABASE_URL", &url)]);
     let ready = |ok: u16| {
         move |limit: Duration| {
             eventually(limit, || {

@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod http;
 pub mod load;
+pub mod proxy;
+pub mod story;
 pub mod tools;
 
 use std::collections::BTreeMap;
@@ -44,9 +47,16 @@ pub fn connect() -> Client {
 
 /// Creates a topic of its own.
 pub fn topic(name: &str, partitions: i32) -> String {
+    topic_on(name, partitions, 1)
+}
+
+/// Creates a topic of which so many brokers have a copy.
+pub fn topic_on(name: &str, partitions: i32, brokers: i32) -> String {
     let topic = unique(name);
     let admin = admin();
-    let new = NewTopic::new(&topic, partitions, TopicReplication::Fixed(1));
+    let new = NewTopic::new(&topic, partitions, TopicReplication::Fixed(brokers));
+    // One broker may be away.
+    let new = if brokers > 2 { new.set("min.insync.replicas", "2") } else { new };
     let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(20)));
     let created = block_on(admin.create_topics([&new], &options)).expect("the broker answers");
     created.into_iter().for_each(|result| drop(result.expect("the topic is new")));

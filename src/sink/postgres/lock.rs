@@ -12,6 +12,11 @@ use super::retry::Fault;
 use crate::error::{Error, Kind, Result};
 use crate::sink::{Lock, Standby};
 
+/// A run that is silent for so long has lost the lock: its host may be gone behind something that keeps the
+/// connection. It is asked for every two seconds. PostgreSQL 13 does not know the setting.
+const IDLE: &str = "select set_config(name, '60s', false) from pg_catalog.pg_settings
+                     where name = 'idle_session_timeout'";
+
 /// The lock of one pipeline, held by a session of its own. Dropping it closes the session, and the
 /// server frees the lock.
 pub(super) struct PostgresLock {
@@ -79,6 +84,7 @@ impl PostgresLock {
         let patience = Patience::of(self.limit);
         let session = self.runtime.block_on(async {
             let session = Session::open(&self.address, &name, patience).await?;
+            session.batch(IDLE).await?;
             if let Some(ghost) = &self.ghost {
                 session.end(ghost).await?;
             }
