@@ -6,7 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use common::figure;
-use common::story::{LONG, Story};
+use common::load::Load;
+use common::story::{LONG, PARTITIONS, Story};
 
 /// The steps of a run in their order, and how often they are passed before the kill.
 const STEPS: [(&str, &[u32]); 11] = [
@@ -29,32 +30,28 @@ const SIGKILL: i32 = 9;
 fn a_kill_at_any_step_neither_loses_nor_doubles_a_row() {
     let mut story = Story::new("steps");
     let mut events = 0;
-    let mut share = |story: &Story, count: u64| {
-        story.produce(events..events + count);
-        events += count;
-        events
-    };
     let mut round = 0;
     for (step, times) in STEPS {
         for count in times {
             // Starts are stored once: only the first run of a story does it.
-            let fresh = step == "starts-stored";
-            let mut own = fresh.then(|| Story::new("starts"));
-            let target = own.as_mut().unwrap_or(&mut story);
-            match fresh {
-                true => target.produce(0..2_000),
-                false => drop(share(target, 2_000)),
-            }
+            let mut own = (step == "starts-stored").then(|| Story::new("starts"));
+            let first = if own.is_some() { 0 } else { events };
+            let target = own.as_ref().unwrap_or(&story);
             let workers = (round % 3 + 1).to_string();
             let at = format!("{step}@{count}");
-            // Small transactions, so that there are several.
-            let flags = ["-w", &workers, "--max-rows", "300", "--linger", "5ms"];
+            // Orders come while it runs, so that there are many transactions.
+            let load = Load::start(&target.topic, first, PARTITIONS);
+            let flags = ["-w", &workers, "--linger", "5ms"];
             let run = target.run_with(&flags, &[("TIDEGATE_FAILPOINT", &at)]);
             let (status, out, err) = run.wait(Duration::from_secs(60));
             assert_eq!(status.signal(), Some(SIGKILL), "{at}: {status}\n{out}\n{err}");
-            if let Some(mut own) = own {
-                own.run(&["--until-end"]).success(LONG);
-                own.verify(2_000);
+            let last = load.stop();
+            match &mut own {
+                None => events = last,
+                Some(own) => {
+                    own.run(&["--until-end"]).success(LONG);
+                    own.verify(last);
+                }
             }
             round += 1;
         }
