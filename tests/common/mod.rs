@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod load;
+pub mod story;
 pub mod tools;
 
 use std::collections::BTreeMap;
