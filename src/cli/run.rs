@@ -130,7 +130,8 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
         measure: metrics.is_some(),
         ..args.dataflow.options()?
     };
-    let server = metrics.as_deref().map(|at| Server::start(at, Arc::clone(&options.figures))).transpose()?;
+    let server =
+        metrics.as_deref().map(|at| Server::start(at, Arc::clone(&options.figures))).transpose()?;
     if let Some(server) = &server {
         tracing::info!("figures at http://{}/", server.address());
     }

@@ -89,8 +89,9 @@ impl Watch {
         peers: Vec<Option<TcpStream>>,
         patience: Duration,
     ) -> Result<Self> {
-        let cannot =
-            |error: io::Error| Error::internal("the other processes cannot be watched").because(error);
+        let cannot = |error: io::Error| {
+            Error::internal("the other processes cannot be watched").because(error)
+        };
         let mut ears = Vec::new();
         for (peer, stream) in peers.iter().enumerate() {
             if let Some(stream) = stream {
@@ -372,8 +373,7 @@ mod tests {
     fn three() -> [Watch; 3] {
         let ((a, b), (c, d), (e, f)) = (pair(), pair(), pair());
         let patience = Duration::from_secs(3);
-        let watch =
-            |process, peers| Watch::start(process, addresses(), peers, patience).unwrap();
+        let watch = |process, peers| Watch::start(process, addresses(), peers, patience).unwrap();
         [
             watch(0, vec![None, Some(a), Some(c)]),
             watch(1, vec![Some(b), None, Some(e)]),
@@ -462,8 +462,7 @@ mod tests {
         // Process 2 accepts and says nothing, as one that was frozen.
         let ((a, b), (c, silent)) = (pair(), pair());
         let patience = Duration::from_secs(3);
-        let zero =
-            Watch::start(0, addresses(), vec![None, Some(a), Some(c)], patience).unwrap();
+        let zero = Watch::start(0, addresses(), vec![None, Some(a), Some(c)], patience).unwrap();
         let one = Watch::start(1, addresses(), vec![Some(b), None, None], patience).unwrap();
         let (abort, other) = (Abort::default(), Abort::default());
         zero.guard(&abort);

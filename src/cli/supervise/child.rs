@@ -104,7 +104,7 @@ impl Drop for Child {
 }
 
 /// Copies lines as they are, each whole and behind `label`.
-fn pass_on<W: Write>(
+fn pass_on<W: Write + 'static>(
     from: impl Read + Send + 'static,
     to: fn() -> W,
     label: String,

@@ -4,9 +4,9 @@ use std::io::BufRead;
 
 use signal_hook::low_level;
 
-use crate::cluster::panic;
 use crate::cli::output;
 use crate::cli::signals::{AT_ONCE, Ask};
+use crate::cluster::panic;
 use crate::error::{Error, Kind, Result};
 
 /// Tells a child which process it is, and the how manieth of its host.
@@ -54,9 +54,11 @@ impl Leash {
             output::complain(&error);
             panic::exit(error.kind().exit_code());
         };
-        std::thread::Builder::new().name("tidegate:leash".into()).spawn(hear).map(drop).map_err(
-            |error| Error::internal("the supervisor cannot be listened to").because(error),
-        )
+        std::thread::Builder::new()
+            .name("tidegate:leash".into())
+            .spawn(hear)
+            .map(drop)
+            .map_err(|error| Error::internal("the supervisor cannot be listened to").because(error))
     }
 
     /// Where this process serves what the first of its host serves at `address`: each at the next port.

@@ -127,7 +127,11 @@ fn signals() -> Result<Receiver<i32>> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGCHLD]).map_err(cannot)?;
     // A signal that finds no room tells nothing that those before it do not.
     let (told, heard) = bounded(64);
-    let listen = move || signals.forever().for_each(|signal| drop(told.try_send(signal)));
+    let listen = move || {
+        for signal in signals.forever() {
+            let _ = told.try_send(signal);
+        }
+    };
     std::thread::Builder::new().name("tidegate:signals".into()).spawn(listen).map_err(cannot)?;
     Ok(heard)
 }
