@@ -311,9 +311,14 @@ impl Pipeline {
             keep.map(|keep| Retention::start(&self.name, stores(), keep)).transpose()?;
         figures.plan(planned(live, &options.flags));
         figures.phase(Phase::Running, "");
-        self.execute(live, options, mesh)?;
-        drop((retention, locks));
-        Ok(())
+        let ended = self.execute(live, options, mesh);
+        if ended.as_ref().is_err_and(|error| error.kind() == Kind::Peer) {
+            // What cut off the other processes may have cut off the databases, and they free a lock by
+            // themselves.
+            locks.abandon();
+        }
+        drop(retention);
+        ended
     }
 
     fn summary(&self, prepared: &Prepared, started: Instant) -> Result<Summary> {
@@ -513,6 +518,11 @@ impl Keeper {
         let thread =
             thread.map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
         Ok(Keeper { over: Some(over), thread: Some(thread) })
+    }
+
+    /// Lets go of the locks without waiting for it.
+    fn abandon(mut self) {
+        self.thread = None;
     }
 }
 
