@@ -10,6 +10,7 @@ use crossbeam_channel::Sender;
 use crate::cluster::address;
 use crate::cluster::hello::{self, Hello, Purpose};
 use crate::cluster::secret::Secret;
+use crate::cluster::tls::{End, Tls};
 
 /// What both kinds of thread need.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub(crate) struct Hand {
     pub(crate) hello: Arc<Hello>,
     pub(crate) secret: Secret,
     pub(crate) limit: Duration,
+    /// Where the cluster has certificates.
+    pub(crate) tls: Option<Tls>,
     /// Set when the mesh needs no more connections.
     pub(crate) done: Arc<AtomicBool>,
     /// Unbounded: at most one event for each handshake, and those are bounded.
@@ -90,6 +93,8 @@ impl Hand {
         let Side::Dialled { process, at } = side else { unreachable!("callers are not called") };
         let stream = TcpStream::connect_timeout(&at, Duration::from_secs(2))
             .map_err(|error| absent(process, &error))?;
+        let stream =
+            self.secure(stream, End::Dialler).map_err(|reason| Event::Stranger { side, reason })?;
         let hello = hello::dial(&stream, &self.hello.of(purpose, pair), &self.secret, self.limit)
             .map_err(|reason| Event::Stranger { side, reason })?;
         Ok((hello, stream))
@@ -98,10 +103,21 @@ impl Hand {
     /// Shakes hands with someone who called.
     pub(crate) fn answer(self, ticket: u64, from: SocketAddr, stream: TcpStream) {
         let side = Side::Accepted { ticket, from };
-        self.tell(match hello::answer(&stream, &self.hello, &self.secret, self.limit) {
-            Ok(hello) => Event::Shaken { side, hello, stream, watch: None },
+        let shaken = self.secure(stream, End::Acceptor).and_then(|stream| {
+            let hello = hello::answer(&stream, &self.hello, &self.secret, self.limit)?;
+            Ok((hello, stream))
+        });
+        self.tell(match shaken {
+            Ok((hello, stream)) => Event::Shaken { side, hello, stream, watch: None },
             Err(reason) => Event::Stranger { side, reason },
         });
+    }
+
+    fn secure(&self, stream: TcpStream, end: End) -> Result<TcpStream, String> {
+        match &self.tls {
+            Some(tls) => tls.secure(stream, end, self.limit),
+            None => Ok(stream),
+        }
     }
 
     fn is_done(&self) -> bool {

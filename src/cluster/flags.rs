@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::cluster::address;
 use crate::cluster::secret::{Secret, VARIABLE};
+use crate::cluster::tls::{Files, Tls};
 use crate::error::{Error, Kind, Result};
 
 /// How many workers and processes a run has, and which process this is.
@@ -76,6 +77,33 @@ pub struct Flags {
     #[arg(long = "peer-timeout", value_name = "DURATION", default_value = "15s", value_parser = duration, help_heading = "Cluster")]
     pub peer_timeout: Duration,
 
+    /// This process's certificate in PEM, to encrypt what passes between processes; all three files or none.
+    #[arg(
+        long = "mesh-tls-cert",
+        value_name = "FILE",
+        requires_all = ["mesh_tls_key", "mesh_tls_ca"],
+        help_heading = "Cluster"
+    )]
+    pub mesh_tls_cert: Option<PathBuf>,
+
+    /// The certificate's key in PEM.
+    #[arg(
+        long = "mesh-tls-key",
+        value_name = "FILE",
+        requires = "mesh_tls_cert",
+        help_heading = "Cluster"
+    )]
+    pub mesh_tls_key: Option<PathBuf>,
+
+    /// The authority in PEM that signed the certificates of all processes, and of nothing else.
+    #[arg(
+        long = "mesh-tls-ca",
+        value_name = "FILE",
+        requires = "mesh_tls_cert",
+        help_heading = "Cluster"
+    )]
+    pub mesh_tls_ca: Option<PathBuf>,
+
     /// Print help.
     #[doc(hidden)]
     #[arg(long = "help", action = clap::ArgAction::Help)]
@@ -95,6 +123,9 @@ impl Default for Flags {
             secret_file: None,
             peer_wait: Duration::from_secs(60),
             peer_timeout: Duration::from_secs(15),
+            mesh_tls_cert: None,
+            mesh_tls_key: None,
+            mesh_tls_ca: None,
             help: None,
         }
     }
@@ -172,6 +203,21 @@ impl Flags {
             ));
         }
         Ok(here)
+    }
+
+    /// What makes the sockets secure, where certificates are given.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>> {
+        match (&self.mesh_tls_cert, &self.mesh_tls_key, &self.mesh_tls_ca) {
+            (None, None, None) => Ok(None),
+            (Some(cert), Some(key), Some(ca)) => {
+                let files = Files { cert: cert.clone(), key: key.clone(), ca: ca.clone() };
+                Tls::new(&files).map(Some)
+            }
+            _ => Err(Error::new(
+                Kind::Usage,
+                "--mesh-tls-cert, --mesh-tls-key and --mesh-tls-ca belong together; give all three or none",
+            )),
+        }
     }
 
     /// The cluster's secret: that of `--secret-file`, else that of `TIDEGATE_SECRET`, else an empty

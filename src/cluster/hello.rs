@@ -171,6 +171,12 @@ impl Wire<'_> {
         self.fill(&mut head)?;
         let protocol = u16::from_be_bytes([head[8], head[9]]);
         let length = u16::from_be_bytes([head[10], head[11]]);
+        if head.starts_with(&[0x15, 3]) {
+            // An alert of TLS (RFC 8446, section 5.1).
+            return Err(
+                "it speaks TLS; give all processes the --mesh-tls flags, or none".to_owned()
+            );
+        }
         if &head[..8] != MAGIC || length > LONGEST {
             return Err("it is not a process of Tidegate".to_owned());
         }

@@ -180,7 +180,7 @@ impl Link {
 
 /// A host that vanished, or a peer that reads nothing, is noticed within about a minute also where no
 /// signs of life are awaited; timely itself would wait for ever.
-fn guard(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn guard(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(15))

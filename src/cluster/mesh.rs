@@ -82,6 +82,7 @@ impl Mesh {
             hello: Arc::new(hello),
             secret,
             limit: Limits::default().handshake,
+            tls: flags.tls()?,
             done: Arc::new(AtomicBool::new(false)),
             events,
         };

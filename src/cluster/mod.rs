@@ -11,8 +11,8 @@
 //! that does timely get one socket of each two, by [`builders`]; over the other the processes of a
 //! [`Pipeline`](crate::Pipeline) show signs of life, and tell each other why they end.
 //!
-//! The sockets are authenticated, not encrypted: between hosts, use a network that nobody else can
-//! write to, or a tunnel.
+//! The sockets are authenticated, and encrypted where certificates are given ([`Flags::mesh_tls_cert`]):
+//! else, between hosts, use a network that nobody else can write to, or a tunnel.
 //!
 //! A mesh of one process has no sockets; all of the above works for it in the same way.
 //!
@@ -52,6 +52,7 @@ mod message;
 pub mod panic;
 mod rate;
 mod secret;
+mod tls;
 mod watch;
 
 pub(crate) use agree::agree_and_tell;
