@@ -28,11 +28,13 @@ pub enum Kind {
     Refused,
     /// The log and what is stored do not agree (exit code 9).
     Differs,
+    /// A stored position and the log do not fit together (exit code 10).
+    Position,
 }
 
 impl Kind {
     /// All kinds, in the order of their exit codes.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Internal,
         Kind::Usage,
         Kind::Config,
@@ -42,6 +44,7 @@ impl Kind {
         Kind::Peer,
         Kind::Refused,
         Kind::Differs,
+        Kind::Position,
     ];
 
     /// The exit code of a program that ends with an error of this kind.
@@ -60,7 +63,20 @@ impl Kind {
             Kind::Peer => 7,
             Kind::Refused => 8,
             Kind::Differs => 9,
+            Kind::Position => 10,
         }
+    }
+
+    /// Whether a supervisor should start a program again that ended with an error of this kind: what
+    /// it is about may pass by itself. The others need a person, and a run that was fenced has been
+    /// replaced.
+    ///
+    /// ```
+    /// use tidegate::Kind;
+    /// assert!(Kind::Peer.is_worth_a_restart() && !Kind::Fenced.is_worth_a_restart());
+    /// ```
+    pub fn is_worth_a_restart(self) -> bool {
+        matches!(self, Kind::Internal | Kind::Source | Kind::Sink | Kind::Peer)
     }
 }
 

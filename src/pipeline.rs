@@ -1,5 +1,6 @@
 //! A dataflow with a name and options: what runs.
 
+mod fenced;
 mod replay;
 
 pub use replay::{Kept, Replayed};
@@ -243,6 +244,7 @@ impl Pipeline {
         else {
             return Ok(stopped);
         };
+        let watch = mesh.watch(options.flags.peer_timeout)?;
         figures.phase(Phase::Preparing, "");
         let (digest, mut prepared) = match self.prepare(options) {
             Ok(prepared) => {
@@ -286,16 +288,38 @@ impl Pipeline {
         }
         let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
+        watch.guard(&live.abort);
+        let ended = self.run_guarded(options, &live, locks, mesh);
+        let ended = ended.map_err(|error| self.unless_fenced(&live, error));
+        watch.close(&ended);
+        ended?;
+        self.summary(&prepared, from)
+    }
+
+    /// Runs the workers of this process, with what looks after the run beside them.
+    fn run_guarded(
+        &self,
+        options: &Options,
+        live: &Arc<Live>,
+        locks: Vec<Box<dyn Lock>>,
+        mesh: Mesh,
+    ) -> Result<()> {
+        let figures = &options.figures;
         let locks = Keeper::start(locks, live.abort.clone())?;
         let keep = options.keep_rejects.filter(|_| options.flags.process == 0);
         let stores = || live.stores.iter().map(|store| Arc::clone(&store.store)).collect();
         let retention =
             keep.map(|keep| Retention::start(&self.name, stores(), keep)).transpose()?;
-        figures.plan(planned(&live, &options.flags));
+        figures.plan(planned(live, &options.flags));
         figures.phase(Phase::Running, "");
-        self.execute(&live, options, mesh)?;
-        drop((retention, locks));
-        self.summary(&prepared, from)
+        let ended = self.execute(live, options, mesh);
+        if ended.as_ref().is_err_and(|error| error.kind() == Kind::Peer) {
+            // What cut off the other processes may have cut off the databases, and they free a lock by
+            // themselves.
+            locks.abandon();
+        }
+        drop(retention);
+        ended
     }
 
     fn summary(&self, prepared: &Prepared, started: Instant) -> Result<Summary> {
@@ -495,6 +519,11 @@ impl Keeper {
         let thread =
             thread.map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
         Ok(Keeper { over: Some(over), thread: Some(thread) })
+    }
+
+    /// Lets go of the locks without waiting for it.
+    fn abandon(mut self) {
+        self.thread = None;
     }
 }
 

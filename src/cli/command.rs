@@ -37,6 +37,7 @@ Exit codes:
     7  another process of the cluster was lost
     8  a record was refused, and its source's policy is to stop
     9  `verify` found that the log and what is stored differ
+   10  a stored position and the log do not fit together
   124  asked to end, but not done within the grace period
   130  ended at once by a second signal";
 

@@ -47,6 +47,7 @@ mod run;
 mod schema;
 mod send;
 mod signals;
+mod supervise;
 mod top;
 mod units;
 mod verify;

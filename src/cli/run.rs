@@ -10,7 +10,8 @@ use super::entry::Entries;
 use super::logging::Format;
 use super::output::print;
 use super::progress::Progress;
-use super::signals;
+use super::signals::{self, Ask};
+use super::supervise::{Leash, Supervision, supervise};
 use super::units::{age, duration, size};
 use crate::cluster::Flags;
 use crate::error::Result;
@@ -62,6 +63,34 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_METRICS")]
     metrics: Option<String>,
 
+    /// Starts the processes of this host itself, and all of them again when one is lost or fails in a way that passes.
+    #[arg(long, help_heading = "Supervision")]
+    supervise: bool,
+
+    /// The processes that are this host's, such as `0,1` [default: those whose address is one of this host].
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        requires = "supervise",
+        help_heading = "Supervision"
+    )]
+    here: Vec<usize>,
+
+    /// Restarts in a row, each of a run that lasted less than a minute, after which to give up.
+    #[arg(
+        long,
+        value_name = "NUM",
+        default_value_t = 10,
+        requires = "supervise",
+        help_heading = "Supervision"
+    )]
+    max_restarts: u32,
+
+    /// How long the first restart waits; each next one twice as long, up to 30s.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration, requires = "supervise", help_heading = "Supervision")]
+    restart_delay: Duration,
+
     /// How the log is written.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub log: Format,
@@ -69,11 +98,30 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
     let pipeline = args.dataflow.pipeline(entries)?;
-    args.cluster.validate()?;
+    let leash = Leash::find()?;
+    if args.supervise && leash.is_none() {
+        return supervise(&Supervision {
+            flags: &args.cluster,
+            here: &args.here,
+            max_restarts: args.max_restarts,
+            delay: args.restart_delay,
+            grace: args.grace,
+            // A label would spoil a line of JSON.
+            labelled: args.log == Format::Text,
+        });
+    }
+    let mut flags = args.cluster.clone();
+    flags.process = leash.as_ref().map_or(flags.process, |leash| leash.process);
+    flags.validate()?;
     // An empty variable is none.
     let metrics = args.metrics.as_deref().filter(|address| !address.trim().is_empty());
+    let metrics = metrics.map(|address| match &leash {
+        Some(leash) => leash.shifted(address),
+        None => Ok(address.to_owned()),
+    });
+    let metrics = metrics.transpose()?;
     let options = Options {
-        flags: args.cluster.clone(),
+        flags,
         pace: Pace { linger: args.linger, max_rows: args.max_rows, max_bytes: args.max_bytes },
         memory: args.memory,
         until_end: args.until_end,
@@ -82,11 +130,16 @@ pub(super) fn run(entries: &Entries, args: &RunArgs) -> Result<()> {
         measure: metrics.is_some(),
         ..args.dataflow.options()?
     };
-    let server = metrics.map(|at| Server::start(at, Arc::clone(&options.figures))).transpose()?;
+    let server =
+        metrics.as_deref().map(|at| Server::start(at, Arc::clone(&options.figures))).transpose()?;
     if let Some(server) = &server {
         tracing::info!("figures at http://{}/", server.address());
     }
-    signals::install(options.stop.clone(), args.grace)?;
+    let ask = Ask::new(options.stop.clone(), args.grace);
+    signals::install(ask.clone())?;
+    if let Some(leash) = leash {
+        leash.hold(ask)?;
+    }
     let progress = Progress::start(Arc::clone(&options.figures));
     let summary = pipeline.run(&options);
     drop(progress);

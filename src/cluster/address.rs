@@ -48,6 +48,18 @@ pub(crate) fn is_loopback(address: &str) -> bool {
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Whether a process of this host can listen there. A name that cannot be resolved is an error.
+pub(crate) fn is_here(address: &str) -> Result<bool> {
+    let found = resolve(address).map_err(|error| {
+        Error::config(format!(
+            "`{address}` cannot be looked up ({error}); name this host's processes by --here"
+        ))
+        .because(error)
+    })?;
+    // Only an address of this host can be bound to; at any port, since the real one may be in use.
+    Ok(found.iter().any(|at| TcpListener::bind((at.ip(), 0)).is_ok()))
+}
+
 /// All that the address means, in the resolver's order.
 pub(crate) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(address.to_socket_addrs()?.collect())
@@ -101,6 +113,14 @@ mod tests {
         {
             assert!(!is_loopback(address), "{address}");
         }
+    }
+
+    #[test]
+    fn an_address_of_this_host_is_known_by_binding() {
+        assert!(is_here("127.0.0.1:2101").unwrap() && is_here("0.0.0.0:2101").unwrap());
+        // TEST-NET-1 of RFC 5737 belongs to nobody.
+        assert!(!is_here("192.0.2.1:2101").unwrap());
+        assert_eq!(is_here("nowhere.invalid:1").unwrap_err().kind(), Kind::Config);
     }
 
     #[test]

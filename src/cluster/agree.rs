@@ -109,7 +109,8 @@ mod tests {
             let link = Link::new(other, format!("host{other}:1"), launch(other), stream).unwrap();
             let mut links = vec![None, None];
             links[other] = Some(link);
-            Mesh { process, links, launch: launch(process), limits }
+            let addresses = vec!["host0:1".to_owned(), "host1:1".to_owned()];
+            Mesh { process, links, addresses, launch: launch(process), limits }
         };
         (mesh(0, here), mesh(1, there))
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use crate::cluster::address;
-use crate::cluster::hello::{self, Hello};
+use crate::cluster::hello::{self, Hello, Purpose};
 use crate::cluster::secret::Secret;
+use crate::cluster::tls::{End, Tls};
 
 /// What both kinds of thread need.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub(crate) struct Hand {
     pub(crate) hello: Arc<Hello>,
     pub(crate) secret: Secret,
     pub(crate) limit: Duration,
+    /// Where the cluster has certificates.
+    pub(crate) tls: Option<Tls>,
     /// Set when the mesh needs no more connections.
     pub(crate) done: Arc<AtomicBool>,
     /// Unbounded: at most one event for each handshake, and those are bounded.
@@ -25,8 +28,8 @@ pub(crate) struct Hand {
 
 /// What became of a handshake.
 pub(crate) enum Event {
-    /// The other end knows the secret.
-    Shaken { side: Side, hello: Hello, stream: TcpStream },
+    /// The other end knows the secret. Whoever dialled has both connections at once, if the two agree.
+    Shaken { side: Side, hello: Hello, stream: TcpStream, watch: Option<TcpStream> },
     /// Nobody listens there yet.
     Absent { process: usize, reason: String },
     /// The other end is a stranger.
@@ -65,33 +68,56 @@ impl Hand {
     }
 
     fn try_dial(&self, process: usize, at: SocketAddr) -> bool {
-        let stream = match TcpStream::connect_timeout(&at, Duration::from_secs(2)) {
-            Ok(stream) => stream,
-            Err(error) => {
-                self.tell(Event::Absent { process, reason: plain(&error) });
-                return false;
-            }
-        };
         let side = Side::Dialled { process, at };
-        match hello::dial(&stream, &self.hello, &self.secret, self.limit) {
-            Ok(hello) => {
-                self.tell(Event::Shaken { side, hello, stream });
+        let dialled = hello::random().map_err(|error| absent(process, &error)).and_then(|pair| {
+            let (hello, stream) = self.call(side, &pair, Purpose::Data)?;
+            // Whoever disagrees ends at once, and answers no second call.
+            let agrees = hello.process == process && self.hello.disagreement(&hello).is_none();
+            let watch = agrees.then(|| self.call(side, &pair, Purpose::Watch)).transpose()?;
+            Ok((hello, stream, watch.map(|(_, watch)| watch)))
+        });
+        match dialled {
+            Ok((hello, stream, watch)) => {
+                self.tell(Event::Shaken { side, hello, stream, watch });
                 true
             }
-            Err(reason) => {
-                self.tell(Event::Stranger { side, reason });
+            Err(event) => {
+                self.tell(event);
                 false
             }
         }
     }
 
+    /// Opens one connection.
+    fn call(&self, side: Side, pair: &str, purpose: Purpose) -> Result<(Hello, TcpStream), Event> {
+        let Side::Dialled { process, at } = side else { unreachable!("callers are not called") };
+        let stream = TcpStream::connect_timeout(&at, Duration::from_secs(2))
+            .map_err(|error| absent(process, &error))?;
+        let stream =
+            self.secure(stream, End::Dialler).map_err(|reason| Event::Stranger { side, reason })?;
+        let hello = hello::dial(&stream, &self.hello.of(purpose, pair), &self.secret, self.limit)
+            .map_err(|reason| Event::Stranger { side, reason })?;
+        Ok((hello, stream))
+    }
+
     /// Shakes hands with someone who called.
     pub(crate) fn answer(self, ticket: u64, from: SocketAddr, stream: TcpStream) {
         let side = Side::Accepted { ticket, from };
-        self.tell(match hello::answer(&stream, &self.hello, &self.secret, self.limit) {
-            Ok(hello) => Event::Shaken { side, hello, stream },
+        let shaken = self.secure(stream, End::Acceptor).and_then(|stream| {
+            let hello = hello::answer(&stream, &self.hello, &self.secret, self.limit)?;
+            Ok((hello, stream))
+        });
+        self.tell(match shaken {
+            Ok((hello, stream)) => Event::Shaken { side, hello, stream, watch: None },
             Err(reason) => Event::Stranger { side, reason },
         });
+    }
+
+    fn secure(&self, stream: TcpStream, end: End) -> Result<TcpStream, String> {
+        match &self.tls {
+            Some(tls) => tls.secure(stream, end, self.limit),
+            None => Ok(stream),
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -102,6 +128,10 @@ impl Hand {
         // The mesh may be complete, or given up, before a late handshake ends.
         let _ = self.events.send(event);
     }
+}
+
+fn absent(process: usize, error: &std::io::Error) -> Event {
+    Event::Absent { process, reason: plain(error) }
 }
 
 fn plain(error: &std::io::Error) -> String {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::cluster::address;
 use crate::cluster::secret::{Secret, VARIABLE};
+use crate::cluster::tls::{Files, Tls};
 use crate::error::{Error, Kind, Result};
 
 /// How many workers and processes a run has, and which process this is.
@@ -72,6 +73,37 @@ pub struct Flags {
     #[arg(long = "peer-wait", value_name = "DURATION", default_value = "60s", value_parser = duration, help_heading = "Cluster")]
     pub peer_wait: Duration,
 
+    /// How long another process of the run may show no sign of life before this one ends, at least 3s.
+    #[arg(long = "peer-timeout", value_name = "DURATION", default_value = "15s", value_parser = duration, help_heading = "Cluster")]
+    pub peer_timeout: Duration,
+
+    /// This process's certificate in PEM, to encrypt what passes between processes; all three files or none.
+    #[arg(
+        long = "mesh-tls-cert",
+        value_name = "FILE",
+        requires_all = ["mesh_tls_key", "mesh_tls_ca"],
+        help_heading = "Cluster"
+    )]
+    pub mesh_tls_cert: Option<PathBuf>,
+
+    /// The certificate's key in PEM.
+    #[arg(
+        long = "mesh-tls-key",
+        value_name = "FILE",
+        requires = "mesh_tls_cert",
+        help_heading = "Cluster"
+    )]
+    pub mesh_tls_key: Option<PathBuf>,
+
+    /// The authority in PEM that signed the certificates of all processes, and of nothing else.
+    #[arg(
+        long = "mesh-tls-ca",
+        value_name = "FILE",
+        requires = "mesh_tls_cert",
+        help_heading = "Cluster"
+    )]
+    pub mesh_tls_ca: Option<PathBuf>,
+
     /// Print help.
     #[doc(hidden)]
     #[arg(long = "help", action = clap::ArgAction::Help)]
@@ -90,6 +122,10 @@ impl Default for Flags {
             zerocopy: false,
             secret_file: None,
             peer_wait: Duration::from_secs(60),
+            peer_timeout: Duration::from_secs(15),
+            mesh_tls_cert: None,
+            mesh_tls_key: None,
+            mesh_tls_ca: None,
             help: None,
         }
     }
@@ -109,6 +145,12 @@ impl Flags {
         }
         if self.processes == 0 {
             return usage("-n is 0; a run needs at least one process".to_owned());
+        }
+        if self.peer_timeout < Duration::from_secs(3) {
+            return usage(format!(
+                "--peer-timeout is {:?}; processes show a sign of life each second, so give them at least 3s",
+                self.peer_timeout
+            ));
         }
         if self.process >= self.processes {
             let (process, processes, last) = (self.process, self.processes, self.processes - 1);
@@ -141,6 +183,41 @@ impl Flags {
             ));
         }
         Ok((0..self.processes).map(|index| format!("localhost:{}", 2101 + index)).collect())
+    }
+
+    /// The processes whose address is one of this host.
+    pub fn here(&self) -> Result<Vec<usize>> {
+        let addresses = self.addresses()?;
+        if addresses.is_empty() {
+            return Ok(vec![0]);
+        }
+        let mut here = Vec::new();
+        for (process, address) in addresses.iter().enumerate() {
+            if address::is_here(address)? {
+                here.push(process);
+            }
+        }
+        if here.is_empty() {
+            return Err(Error::config(
+                "no address of the hostfile is one of this host; name this host's processes by --here",
+            ));
+        }
+        Ok(here)
+    }
+
+    /// What makes the sockets secure, where certificates are given.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>> {
+        match (&self.mesh_tls_cert, &self.mesh_tls_key, &self.mesh_tls_ca) {
+            (None, None, None) => Ok(None),
+            (Some(cert), Some(key), Some(ca)) => {
+                let files = Files { cert: cert.clone(), key: key.clone(), ca: ca.clone() };
+                Tls::new(&files).map(Some)
+            }
+            _ => Err(Error::new(
+                Kind::Usage,
+                "--mesh-tls-cert, --mesh-tls-key and --mesh-tls-ca belong together; give all three or none",
+            )),
+        }
     }
 
     /// The cluster's secret: that of `--secret-file`, else that of `TIDEGATE_SECRET`, else an empty
@@ -220,6 +297,7 @@ mod tests {
         for (line, sentence) in [
             ("-w 0", "-w is 0;"),
             ("-n 0", "-n is 0;"),
+            ("--peer-timeout 2s", "--peer-timeout is 2s;"),
             ("-p 1", "-p is 1, but -n 1 has only the processes 0 to 0;"),
             ("-n 2 -p 2", "-p is 2, but -n 2 has only the processes 0 to 1;"),
         ] {

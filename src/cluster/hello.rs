@@ -7,6 +7,9 @@
 //! acceptor  -> dialler    HMAC-SHA256(secret, "acceptor", both hellos)
 //! ```
 //!
+//! Two connections are made to each process: one for timely, one for what the processes tell each other
+//! beside it ([`watch`](super::watch)); the hellos say which, and which two belong together.
+//!
 //! Each hello has a random challenge of its own, so that no recorded handshake opens a second
 //! connection; the roles keep an answer from being reflected. What the hellos say counts only after
 //! the hashes were right. The layout of the four messages stays as it is in later protocols, so that
@@ -23,7 +26,7 @@ use crate::cluster::secret::Secret;
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"tidegate";
-const PROTOCOL: u16 = 1;
+const PROTOCOL: u16 = 2;
 /// Longest hello that is read from someone who may be a stranger.
 const LONGEST: u16 = 4096;
 
@@ -40,8 +43,24 @@ pub(crate) struct Hello {
     pub(crate) process: usize,
     /// Differs from start to start of the same process.
     pub(crate) launch: String,
+    /// What the connection is for; of the dialler's hello alone.
+    #[serde(default)]
+    pub(crate) purpose: Purpose,
+    /// The same for the two connections that belong together; of the dialler's hello alone.
+    #[serde(default)]
+    pub(crate) pair: String,
     /// Differs from connection to connection.
     challenge: String,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// What the processes agree on, and then what timely sends.
+    #[default]
+    Data,
+    /// Signs of life, and why a process ends.
+    Watch,
 }
 
 impl Hello {
@@ -57,8 +76,15 @@ impl Hello {
             launch: random().map_err(|error| {
                 Error::internal("the system gives no random bytes").because(error)
             })?,
+            purpose: Purpose::Data,
+            pair: String::new(),
             challenge: String::new(),
         })
+    }
+
+    /// The same process, for one of two connections that belong together.
+    pub(crate) fn of(&self, purpose: Purpose, pair: &str) -> Self {
+        Hello { purpose, pair: pair.to_owned(), ..self.clone() }
     }
 
     /// Where the two processes disagree, in the same sentence on both sides.
@@ -145,6 +171,12 @@ impl Wire<'_> {
         self.fill(&mut head)?;
         let protocol = u16::from_be_bytes([head[8], head[9]]);
         let length = u16::from_be_bytes([head[10], head[11]]);
+        if head.starts_with(&[0x15, 3]) {
+            // An alert of TLS (RFC 8446, section 5.1).
+            return Err(
+                "it speaks TLS; give all processes the --mesh-tls flags, or none".to_owned()
+            );
+        }
         if &head[..8] != MAGIC || length > LONGEST {
             return Err("it is not a process of Tidegate".to_owned());
         }
@@ -187,7 +219,8 @@ fn passes(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-fn random() -> io::Result<String> {
+/// Sixteen random bytes in hexadecimal.
+pub(crate) fn random() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))

@@ -23,6 +23,8 @@ pub(crate) struct Link {
     /// Which start of it this is.
     pub(crate) launch: String,
     stream: TcpStream,
+    /// The second connection to the same start of the process.
+    watch: Option<TcpStream>,
     partial: Vec<u8>,
 }
 
@@ -39,7 +41,21 @@ impl Link {
         // For each single write: a message makes progress or the peer is lost.
         stream.set_write_timeout(Some(Duration::from_secs(20)))?;
         guard(&stream)?;
-        Ok(Link { process, address, launch, stream, partial: Vec::new() })
+        Ok(Link { process, address, launch, stream, watch: None, partial: Vec::new() })
+    }
+
+    /// With the second connection.
+    pub(crate) fn with_watch(self, watch: TcpStream) -> io::Result<Self> {
+        watch.set_nodelay(true)?;
+        // A word is tiny: where it does not fit, the peer has not read for hours.
+        watch.set_write_timeout(Some(Duration::from_secs(1)))?;
+        guard(&watch)?;
+        Ok(Link { watch: Some(watch), ..self })
+    }
+
+    /// Takes the second connection out.
+    pub(crate) fn take_watch(&mut self) -> Option<TcpStream> {
+        self.watch.take()
     }
 
     /// Whether the other end still holds the connection, as far as can be known without reading.
@@ -162,9 +178,9 @@ impl Link {
     }
 }
 
-/// A host that vanished, or a peer that reads nothing, is noticed within about a minute; timely itself
-/// would wait for ever.
-fn guard(stream: &TcpStream) -> io::Result<()> {
+/// A host that vanished, or a peer that reads nothing, is noticed within about a minute also where no
+/// signs of life are awaited; timely itself would wait for ever.
+pub(crate) fn guard(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(15))

@@ -1,4 +1,4 @@
-//! One authenticated connection between each two processes.
+//! Two authenticated connections between each two processes.
 //!
 //! Process i dials every j < i and accepts from every j > i, in any order of start. Until the mesh is
 //! complete its connections are watched: a process that was restarted meanwhile comes again, and its
@@ -16,10 +16,11 @@ use crossbeam_channel::{Receiver, unbounded};
 use crate::cluster::address;
 use crate::cluster::dial::{Event, Hand, Side};
 use crate::cluster::flags::Flags;
-use crate::cluster::hello::Hello;
+use crate::cluster::hello::{Hello, Purpose};
 use crate::cluster::limits::Limits;
 use crate::cluster::link::Link;
 use crate::cluster::rate::Rate;
+use crate::cluster::watch::Watch;
 use crate::error::{Error, Kind, Result};
 use crate::run::Stop;
 
@@ -38,6 +39,8 @@ pub struct Mesh {
     pub(crate) process: usize,
     /// By process; `None` at this one's own place.
     pub(crate) links: Vec<Option<Link>>,
+    /// Where each process listens, as this one knows it.
+    pub(crate) addresses: Vec<String>,
     pub(crate) launch: String,
     pub(crate) limits: Limits,
 }
@@ -64,6 +67,7 @@ impl Mesh {
             return Ok(Joined::Mesh(Mesh {
                 process: 0,
                 links: vec![None],
+                addresses,
                 launch: hello.launch,
                 limits: Limits::default(),
             }));
@@ -78,6 +82,7 @@ impl Mesh {
             hello: Arc::new(hello),
             secret,
             limit: Limits::default().handshake,
+            tls: flags.tls()?,
             done: Arc::new(AtomicBool::new(false)),
             events,
         };
@@ -88,6 +93,7 @@ impl Mesh {
             reasons: addresses.iter().map(|_| None).collect(),
             replaced: addresses.iter().map(|_| HashSet::new()).collect(),
             addresses,
+            halves: VecDeque::new(),
             callers: VecDeque::new(),
             tickets: 0,
             warnings: Rate::default(),
@@ -107,6 +113,13 @@ impl Mesh {
     pub fn processes(&self) -> usize {
         self.links.len()
     }
+
+    /// Begins to show signs of life to the other processes, and to look for theirs.
+    pub(crate) fn watch(&mut self, patience: Duration) -> Result<Watch> {
+        let peers: Vec<_> =
+            self.links.iter_mut().map(|link| link.as_mut().and_then(Link::take_watch)).collect();
+        Watch::start(self.process, self.addresses.clone(), peers, patience)
+    }
 }
 
 impl std::fmt::Debug for Mesh {
@@ -116,6 +129,13 @@ impl std::fmt::Debug for Mesh {
             .field("processes", &self.links.len())
             .finish_non_exhaustive()
     }
+}
+
+/// One of two connections that belong together.
+struct Half {
+    pair: String,
+    purpose: Purpose,
+    stream: TcpStream,
 }
 
 /// A mesh that is not yet complete.
@@ -128,6 +148,8 @@ struct Gathering {
     reasons: Vec<Option<String>>,
     /// Launches that a newer connection replaced.
     replaced: Vec<HashSet<String>>,
+    /// Of those that called: connections whose second has not come yet.
+    halves: VecDeque<Half>,
     callers: VecDeque<(u64, TcpStream)>,
     tickets: u64,
     warnings: Rate,
@@ -160,8 +182,9 @@ impl Gathering {
                 let links = std::mem::take(&mut self.links);
                 let launch = self.hand.hello.launch.clone();
                 tracing::info!(processes = links.len(), "all processes are connected");
-                let limits = Limits::default();
-                return Ok(Joined::Mesh(Mesh { process: self.process, links, launch, limits }));
+                let (process, limits) = (self.process, Limits::default());
+                let addresses = std::mem::take(&mut self.addresses);
+                return Ok(Joined::Mesh(Mesh { process, links, addresses, launch, limits }));
             }
             if stop.is_requested() {
                 return Ok(Joined::Stopped);
@@ -215,9 +238,9 @@ impl Gathering {
 
     fn take(&mut self, event: Event) -> Result<()> {
         match event {
-            Event::Shaken { side, hello, stream } => {
+            Event::Shaken { side, hello, stream, watch } => {
                 self.forget(side);
-                self.join(side, &hello, stream)
+                self.join(side, &hello, stream, watch)
             }
             Event::Absent { process, reason } => {
                 self.reasons[process] = Some(reason);
@@ -240,7 +263,13 @@ impl Gathering {
     }
 
     /// A process of the cluster is there; it must agree, and be the one that was meant.
-    fn join(&mut self, side: Side, hello: &Hello, stream: TcpStream) -> Result<()> {
+    fn join(
+        &mut self,
+        side: Side,
+        hello: &Hello,
+        stream: TcpStream,
+        watch: Option<TcpStream>,
+    ) -> Result<()> {
         let (me, process) = (self.process, hello.process);
         let remote = match side {
             Side::Dialled { at, .. } => at,
@@ -266,8 +295,14 @@ impl Gathering {
         if self.replaced[process].contains(&hello.launch) {
             return Err(two(process, remote));
         }
-        let address = if dialled { self.addresses[process].clone() } else { remote.to_string() };
-        let link = match Link::new(process, address, hello.launch.clone(), stream) {
+        let both = match watch {
+            Some(watch) => Some((stream, watch)),
+            None => self.complete(hello, stream),
+        };
+        let Some((stream, watch)) = both else { return Ok(()) };
+        let address = self.addresses[process].clone();
+        let link = Link::new(process, address, hello.launch.clone(), stream);
+        let link = match link.and_then(|link| link.with_watch(watch)) {
             Ok(link) => link,
             Err(error) => {
                 self.warn(&format!("process {process} at {remote} went away: {error}"));
@@ -289,6 +324,25 @@ impl Gathering {
             tracing::debug!("connected to process {process} at {remote}");
         }
         Ok(())
+    }
+
+    /// Both connections of a pair, data first, once the second of them is there.
+    fn complete(&mut self, hello: &Hello, stream: TcpStream) -> Option<(TcpStream, TcpStream)> {
+        let (pair, purpose) = (hello.pair.clone(), hello.purpose);
+        let other = |half: &Half| half.pair == pair && half.purpose != purpose;
+        let Some(at) = self.halves.iter().position(other) else {
+            // Left behind by attempts that failed half way; those of the cluster alone come this far.
+            if self.halves.len() > 4 * self.links.len() {
+                self.halves.pop_front();
+            }
+            self.halves.push_back(Half { pair, purpose, stream });
+            return None;
+        };
+        let other = self.halves.remove(at)?.stream;
+        Some(match purpose {
+            Purpose::Data => (stream, other),
+            Purpose::Watch => (other, stream),
+        })
     }
 
     fn drop_the_dead(&mut self) -> Result<()> {

@@ -4,14 +4,15 @@
 //! Flags -> Mesh::connect -> agree -> builders -> timely::execute::execute_from
 //! ```
 //!
-//! [`Flags`] have timely's own meanings. [`Mesh::connect`] opens one TCP connection between each two
+//! [`Flags`] have timely's own meanings. [`Mesh::connect`] opens two TCP connections between each two
 //! processes; both ends prove that they know the cluster's secret before anything else is read, so
 //! that a stranger can neither join nor stop a start. [`agree()`] then makes sure that all processes
 //! run the same plan, lets process 0 take the pipeline's lock, and hands its result to all. Only after
-//! that does timely get the sockets, by [`builders`].
+//! that does timely get one socket of each two, by [`builders`]; over the other the processes of a
+//! [`Pipeline`](crate::Pipeline) show signs of life, and tell each other why they end.
 //!
-//! The sockets are authenticated, not encrypted: between hosts, use a network that nobody else can
-//! write to, or a tunnel.
+//! The sockets are authenticated, and encrypted where certificates are given ([`Flags::mesh_tls_cert`]):
+//! else, between hosts, use a network that nobody else can write to, or a tunnel.
 //!
 //! A mesh of one process has no sockets; all of the above works for it in the same way.
 //!
@@ -51,6 +52,8 @@ mod message;
 pub mod panic;
 mod rate;
 mod secret;
+mod tls;
+mod watch;
 
 pub(crate) use agree::agree_and_tell;
 pub use agree::{Agreed, agree};

@@ -2,7 +2,8 @@
 //!
 //! Timely lets the other threads of a process run on for ever when one panics, with a frontier that
 //! never moves again. So the program ends at the first panic, before anything unwinds. A panic of
-//! timely's communication threads is how timely says that a socket broke: another process is lost.
+//! timely's communication threads is how timely says that a socket broke: another process is lost. Which
+//! one, and why, timely does not say; where the processes watch each other, they do, and end the run.
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
@@ -10,22 +11,35 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::cluster::watch;
 use crate::error::Kind;
 use crate::unwind;
 
 /// Whether the program is ending; the first reason decides the exit code.
 static ENDING: AtomicBool = AtomicBool::new(false);
+/// Whether this program ends at panics.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// How long a run that lost a process may take to end in its own way.
+const AT_LAST: Duration = Duration::from_secs(15);
 
 /// Makes any panic outside users' closures end the program, with one line on standard error.
 ///
 /// The exit code is that of [`Kind::Peer`] for a panic inside timely's communication, else that of
 /// [`Kind::Internal`]. For the program's `main`; a library must not do this to its user.
 pub fn install_panic_hook() {
+    INSTALLED.store(true, Ordering::SeqCst);
     std::panic::set_hook(Box::new(|info| {
         if unwind::is_expected() {
             return;
         }
         let (kind, sentence) = verdict(info);
+        if kind == Kind::Peer && watch::is_watching() {
+            // Not by this thread, which must not unwind either: whoever watches knows more, and ends the
+            // run. Nothing is written meanwhile that the lost process had a part in.
+            std::thread::sleep(AT_LAST);
+        } else {
+            watch::last_words(kind, &sentence);
+        }
         end(kind.exit_code(), Some(&sentence));
     }));
 }
@@ -36,6 +50,17 @@ pub fn install_panic_hook() {
 /// aborts after two seconds. A panic from now on changes nothing.
 pub fn exit(code: u8) -> ! {
     end(code, None)
+}
+
+/// Ends the program should the run not have ended by itself after a while: what it waits for, a database
+/// perhaps, may be cut off as well.
+pub(crate) fn end_at_last(kind: Kind, sentence: String) {
+    if INSTALLED.load(Ordering::SeqCst) {
+        let _ = std::thread::Builder::new().name("tidegate:at-last".to_owned()).spawn(move || {
+            std::thread::sleep(AT_LAST);
+            end(kind.exit_code(), Some(&sentence));
+        });
+    }
 }
 
 fn end(code: u8, sentence: Option<&str>) -> ! {

@@ -49,6 +49,10 @@ impl Store for Counting {
         Ok(Generation(0))
     }
 
+    fn generation(&self, _pipeline: &str) -> Result<Option<Generation>> {
+        Ok(None)
+    }
+
     fn slices(&self, _pipeline: &str) -> Result<Vec<Slice>> {
         Ok(Vec::new())
     }

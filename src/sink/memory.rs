@@ -266,6 +266,10 @@ impl Store for Shared {
         Ok(Generation(pipeline.generation))
     }
 
+    fn generation(&self, pipeline: &str) -> Result<Option<Generation>> {
+        Ok(self.0.state().pipelines.get(pipeline).map(|state| Generation(state.generation)))
+    }
+
     fn slices(&self, pipeline: &str) -> Result<Vec<Slice>> {
         Ok(self.0.stored(pipeline))
     }

@@ -327,6 +327,9 @@ pub trait Store: Send + Sync {
     /// only, under the lock.
     fn begin(&self, pipeline: &str) -> Result<Generation>;
 
+    /// The generation that writes now; `None` where the pipeline never ran.
+    fn generation(&self, pipeline: &str) -> Result<Option<Generation>>;
+
     /// The slices as stored. Read after [`Store::begin`], in a statement of its own.
     fn slices(&self, pipeline: &str) -> Result<Vec<Slice>>;
 

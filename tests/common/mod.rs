@@ -250,7 +250,12 @@ impl Process {
 
     /// Starts it with environment variables.
     pub fn spawn_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        Self::spawn_program(env!("CARGO_BIN_EXE_tidegate"), args, environment)
+    }
+
+    /// Starts another program, which runs the one under test.
+    pub fn spawn_program(program: &str, args: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(program);
         command.args(args).envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("the program starts");

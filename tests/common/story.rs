@@ -73,17 +73,28 @@ impl Story {
         Process::spawn_with(&args.iter().map(String::as_str).collect::<Vec<_>>(), &environment)
     }
 
+    /// The generation that writes.
+    pub fn generation(&mut self) -> i64 {
+        let query = "select generation from tidegate.pipelines where pipeline = $1";
+        let row = self.client.query_opt(query, &[&self.schema]).unwrap();
+        row.map_or(0, |row| row.get(0))
+    }
+
     /// A run of `processes` processes with `workers` workers each.
     pub fn cluster(&self, processes: usize, workers: usize, more: &[&str]) -> Vec<Process> {
         let workers = workers.to_string();
         if processes == 1 {
             return vec![self.run(&[&["-w", &workers], more].concat())];
         }
-        let hosts = hostfile(processes);
+        self.cluster_at(&hostfile(processes), processes, &[&["-w", &workers], more].concat())
+    }
+
+    /// A run of processes at the addresses of a hostfile.
+    pub fn cluster_at(&self, hosts: &str, processes: usize, more: &[&str]) -> Vec<Process> {
         let count = processes.to_string();
         let start = |index: usize| {
             let index = index.to_string();
-            let flags = ["-w", &workers, "-n", &count, "-p", &index, "-h", &hosts];
+            let flags = ["-n", &count, "-p", &index, "-h", hosts];
             self.run(&[&flags[..], more].concat())
         };
         (0..processes).map(start).collect()

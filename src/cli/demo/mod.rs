@@ -85,7 +85,7 @@ pub(super) fn demo(entries: &Entries, args: &DemoArgs) -> Result<()> {
         until_end: true,
         ..Options::default()
     };
-    signals::install(options.stop.clone(), Duration::from_secs(30))?;
+    signals::install(signals::Ask::new(options.stop.clone(), Duration::from_secs(30)))?;
     print(format_args!("Kafka:       {}", broker.describe()))?;
     print(format_args!("PostgreSQL:  table `{}`, made for this", target.table()))?;
 

@@ -14,7 +14,7 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// Sends those selected through the dataflow again.
 pub(super) fn replay(pipeline: &Pipeline, options: &Options, selection: &Selection) -> Result<()> {
-    signals::install(options.stop.clone(), GRACE)?;
+    signals::install(signals::Ask::new(options.stop.clone(), GRACE))?;
     let replayed = pipeline.replay(options, |store, after| {
         let round = Selection {
             after: Some(after.max(selection.after.unwrap_or(0))),

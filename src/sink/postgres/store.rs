@@ -149,6 +149,14 @@ impl Store for PostgresStore {
         })
     }
 
+    fn generation(&self, pipeline: &str) -> Result<Option<Generation>> {
+        let name = application_name(pipeline, "generation");
+        let what = format!("read the generation of pipeline `{pipeline}`");
+        self.with_session(&name, &what, async |session| {
+            self.ledger(pipeline).generation(&session).await
+        })
+    }
+
     fn slices(&self, pipeline: &str) -> Result<Vec<Slice>> {
         let name = application_name(pipeline, "positions");
         let what = format!("read the positions of pipeline `{pipeline}`");
