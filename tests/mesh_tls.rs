@@ -123,6 +123,33 @@ fn who_is_not_of_the_authority_is_refused_by_name() {
 }
 
 #[test]
+fn the_certificates_of_the_readme_are_good() {
+    if common::tools::installed(&["openssl"]).is_none() {
+        return;
+    }
+    let commands =
+        include_str!("../README.md").split("```sh\n").find(|rest| rest.starts_with("openssl"));
+    let commands = commands.expect("the README makes certificates").split("```").next().unwrap();
+    let folder = std::env::temp_dir().join(unique("tidegate_readme"));
+    std::fs::create_dir(&folder).unwrap();
+    let mut shell = std::process::Command::new("bash");
+    let done = shell.args(["-e", "-o", "pipefail", "-c", commands]).current_dir(&folder).output();
+    let done = done.expect("bash runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let hosts = hostfile(2);
+    let meshes = [0, 1].map(|process| {
+        connect(Flags {
+            mesh_tls_cert: Some(folder.join("mesh.pem")),
+            mesh_tls_key: Some(folder.join("mesh.key")),
+            mesh_tls_ca: Some(folder.join("ca.pem")),
+            ..plain(process, &hosts)
+        })
+    });
+    drop(meshes.map(|handle| handle.join().unwrap().expect("the mesh stands")));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn files_that_are_wrong_are_named() {
     let ours = Authority::new();
     ours.sign("one", false);
@@ -164,7 +191,8 @@ fn tap(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
                             break;
                         }
                     }
-                    let _ = into.shutdown(Shutdown::Both);
+                    // The other way may go on.
+                    let _ = into.shutdown(Shutdown::Write);
                 });
             }
         }

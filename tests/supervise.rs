@@ -98,6 +98,27 @@ fn a_killed_child_brings_all_back_and_nothing_is_lost_or_doubled() {
 }
 
 #[test]
+fn a_frozen_child_is_killed_and_all_come_back() {
+    let mut story = Story::new("frozen_child");
+    story.produce(0..1_000);
+    let hosts = hostfile(2);
+    let flags = ["--supervise", "-n", "2", "-h", &hosts, "--peer-timeout", "3s"];
+    let mut run = story.run(&flags);
+    story.until(2_000, &mut [&mut run]);
+    let (_, frozen) = all(&run, 2)[1];
+    let status = std::process::Command::new("kill").args(["-STOP", &frozen.to_string()]).status();
+    assert!(status.unwrap().success());
+    story.produce(1_000..2_000);
+    story.until(4_000, &mut [&mut run]);
+    assert!(!lives(frozen));
+    run.signal("-TERM");
+    let (status, _, err) = run.wait(LONG);
+    assert!(status.success(), "{status}\n{err}");
+    assert!(err.contains("process 1 does not end; killed"), "{err}");
+    story.verify(2_000);
+}
+
+#[test]
 fn a_supervisor_that_is_killed_takes_its_children_with_it() {
     let mut story = Story::new("orphans");
     story.produce(0..1_000);

@@ -29,7 +29,7 @@ pub(crate) struct Hand {
 /// What became of a handshake.
 pub(crate) enum Event {
     /// The other end knows the secret. Whoever dialled has both connections at once, if the two agree.
-    Shaken { side: Side, hello: Hello, stream: TcpStream, watch: Option<TcpStream> },
+    Shaken { side: Side, hello: Box<Hello>, stream: TcpStream, watch: Option<TcpStream> },
     /// Nobody listens there yet.
     Absent { process: usize, reason: String },
     /// The other end is a stranger.
@@ -78,7 +78,7 @@ impl Hand {
         });
         match dialled {
             Ok((hello, stream, watch)) => {
-                self.tell(Event::Shaken { side, hello, stream, watch });
+                self.tell(Event::Shaken { side, hello: Box::new(hello), stream, watch });
                 true
             }
             Err(event) => {
@@ -108,7 +108,9 @@ impl Hand {
             Ok((hello, stream))
         });
         self.tell(match shaken {
-            Ok((hello, stream)) => Event::Shaken { side, hello, stream, watch: None },
+            Ok((hello, stream)) => {
+                Event::Shaken { side, hello: Box::new(hello), stream, watch: None }
+            }
             Err(reason) => Event::Stranger { side, reason },
         });
     }

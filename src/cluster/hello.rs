@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::flags::Flags;
 use crate::cluster::secret::Secret;
+use crate::cluster::tls;
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"tidegate";
@@ -168,15 +169,16 @@ struct Wire<'a> {
 impl Wire<'_> {
     fn hello(&mut self) -> Result<(Hello, Vec<u8>), String> {
         let mut head = [0; 12];
-        self.fill(&mut head)?;
-        let protocol = u16::from_be_bytes([head[8], head[9]]);
-        let length = u16::from_be_bytes([head[10], head[11]]);
-        if head.starts_with(&[0x15, 3]) {
-            // An alert of TLS (RFC 8446, section 5.1).
+        // An alert is shorter than a hello.
+        self.fill(&mut head[..2])?;
+        if head.starts_with(&tls::ALERT[..2]) {
             return Err(
                 "it speaks TLS; give all processes the --mesh-tls flags, or none".to_owned()
             );
         }
+        self.fill(&mut head[2..])?;
+        let protocol = u16::from_be_bytes([head[8], head[9]]);
+        let length = u16::from_be_bytes([head[10], head[11]]);
         if &head[..8] != MAGIC || length > LONGEST {
             return Err("it is not a process of Tidegate".to_owned());
         }

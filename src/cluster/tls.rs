@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional, sink};
 use tokio::runtime::Handle;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{
@@ -31,6 +31,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use crate::cluster::link;
 use crate::error::{Error, Result};
+
+/// The alert `unexpected_message` (RFC 8446, sections 5.1 and 6), for one who does not speak TLS.
+pub(crate) const ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 10];
 
 /// Whose certificate, whose key, and of which authority the others' must be.
 #[derive(Clone, Debug)]
@@ -143,7 +146,20 @@ impl Tls {
         // Who dials is done before the other end has judged its certificate: a byte says that it is good.
         let mut byte = [0];
         if end == End::Acceptor {
-            let mut secured = self.acceptor.accept(stream).await?;
+            let mut secured = match self.acceptor.accept(stream).into_fallible().await {
+                Ok(secured) => secured,
+                Err((error, mut stream)) => {
+                    if let Some(rustls::Error::InvalidMessage(_)) = of_tls(&error) {
+                        let _ = stream.write_all(&ALERT).await;
+                    }
+                    // Read to the end, or closing would take back what was said.
+                    let _ = stream.shutdown().await;
+                    let mut nowhere = sink();
+                    let rest = copy(&mut stream, &mut nowhere);
+                    let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+                    return Err(error);
+                }
+            };
             secured.write_all(&byte).await?;
             secured.flush().await?;
             return Ok(secured.into());
@@ -214,13 +230,16 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     }
 }
 
+fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
+}
+
 /// Why a handshake failed, in the words of this program.
 fn reason(error: &io::Error) -> String {
     use rustls::Error::{
         AlertReceived, InvalidCertificate, InvalidMessage, NoCertificatesPresented,
     };
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match inner {
+    match of_tls(error) {
         Some(InvalidCertificate(wrong)) => {
             let what = match wrong {
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -251,7 +270,14 @@ fn reason(error: &io::Error) -> String {
         }
         Some(NoCertificatesPresented) => "it shows no certificate".to_owned(),
         Some(other) => format!("TLS failed ({other})"),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+        // Who does not speak it may leave before it has read all.
+        None if matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+        ) =>
+        {
             "it closed the connection during TLS; give all processes the --mesh-tls flags, or none"
                 .to_owned()
         }

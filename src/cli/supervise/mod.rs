@@ -24,10 +24,10 @@ use super::usage;
 use crate::cluster::{Flags, panic};
 use crate::error::{Error, Result};
 
-/// How long the others may take to end by themselves after one has, beyond the time in which they
-/// notice a process that is frozen.
+/// How long the others may take to end by themselves after one has failed: they hear of it at once, and
+/// end after 15 s at the latest. One that is frozen hears nothing.
 const OTHERS: Duration = Duration::from_secs(20);
-/// The same after they were asked to end, beyond their grace period.
+/// The same after they were asked to end, or one ended in good order, beyond their grace period.
 const LATE: Duration = Duration::from_secs(10);
 /// The same after they were told to end at once.
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -172,7 +172,8 @@ impl Set<'_> {
                 return codes;
             }
             if !codes.is_empty() && self.deadline.is_none() {
-                let patience = self.how.flags.peer_timeout.max(self.how.grace) + OTHERS;
+                let good = codes.iter().all(|code| *code == 0);
+                let patience = if good { self.how.grace + LATE } else { OTHERS };
                 self.deadline = Some(Instant::now() + patience);
             }
             if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
