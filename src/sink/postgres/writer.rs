@@ -210,7 +210,7 @@ impl Hand {
             ask(&self.context, table, counts.map(|(_, source, count)| (*source, *count)))?;
         }
         set_aside(session, loader, &self.store.schema, &self.context, &work.tables).await?;
-        self.ledger.open(session, generation, &work.moves).await?;
+        self.ledger.open(session, generation, &self.context.sources, &work.moves).await?;
         let moved = self.ledger.advance(session, loader, generation, &work.moves).await?;
         if moved != work.moves.len() {
             session.batch("rollback").await?;

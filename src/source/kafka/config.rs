@@ -25,6 +25,9 @@ const ALIASES: [(&str, &str); 4] = [
     ("auto.commit.enable", "enable.auto.commit"),
 ];
 
+/// What the client must say of itself, beside what the user wants to hear: which topic it reads, by id.
+const HEARD: &str = "metadata";
+
 /// How many workers share a client.
 const SHARE: usize = 4;
 
@@ -75,6 +78,9 @@ impl Connection {
             }
             client.insert(setting.into(), value.clone());
         }
+        let heard = client.get("debug").filter(|heard| !heard.trim().is_empty());
+        let heard = heard.map_or_else(|| HEARD.into(), |heard| format!("{heard},{HEARD}"));
+        client.insert("debug".into(), heard);
         let brokers = client.get("bootstrap.servers").cloned().unwrap_or_default();
         if brokers.trim().is_empty() {
             return Err(Error::config(format!(

@@ -15,6 +15,7 @@ use super::cover::Cover;
 use super::discovery::{Discovery, Found};
 use super::faults;
 use super::ffi::{Client, Message, Messages, Queue};
+use super::witness::Witness;
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::record::{Offset, Partition, Policy, Record};
@@ -49,6 +50,7 @@ pub(super) struct TopicReader<C> {
     discovery: Option<Discovery>,
     opened: bool,
     tracks: Tracks,
+    witness: Witness,
     /// Partitions that were late at start and still wait.
     late: BTreeSet<Partition>,
     /// How many commits have not been answered.
@@ -110,7 +112,10 @@ impl<C: Codec> TopicReader<C> {
         policy: Policy,
         discover_every: Duration,
     ) -> Self {
+        let expected = assignment.incarnation.id.clone();
+        let witness = Witness::new(&connection.topic, &connection.brokers, expected);
         TopicReader {
+            witness,
             connection,
             codec,
             assignment,
@@ -214,6 +219,8 @@ impl<C: Codec> TopicReader<C> {
         while left > 0 {
             let asked = left.min(CHUNK);
             let messages = queue.consume(asked);
+            // After they were taken, and before any of them is looked at.
+            self.witness.attest(queue.client().events(), messages.len() > 0)?;
             self.sort(queue.client(), &messages, batch)?;
             left -= messages.len();
             if messages.len() < asked {
