@@ -205,11 +205,7 @@ enum Unread {
     Note(String),
 }
 
-fn window(
-    audited: &AuditedSlice,
-    prepared: &Prepared,
-    found: &[Found],
-) -> Result<Window, Unread> {
+fn window(audited: &AuditedSlice, prepared: &Prepared, found: &[Found]) -> Result<Window, Unread> {
     let Slice { key, position, incarnation, .. } = &audited.slice;
     let note = |why: String| Unread::Note(why);
     let source = prepared.plan.sources.iter().find(|source| source.name == key.source);

@@ -45,6 +45,7 @@ mod rejects;
 mod run;
 mod schema;
 mod send;
+mod settings;
 mod signals;
 mod top;
 mod units;

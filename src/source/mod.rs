@@ -325,6 +325,15 @@ pub struct Standing {
     pub end: Option<Offset>,
 }
 
+/// How long a source has answered nothing that it was asked, and what was heard instead.
+#[derive(Clone, Debug)]
+pub struct Silence {
+    /// Since the last answer.
+    pub lasts: Duration,
+    /// The cause, in one line and without a secret.
+    pub cause: String,
+}
+
 /// One worker's reading end.
 pub trait Reader<T> {
     /// Adds up to about `limit` records to `batch`, without blocking.
@@ -337,4 +346,9 @@ pub trait Reader<T> {
 
     /// Where reading stands.
     fn standings(&self) -> Vec<Standing>;
+
+    /// Whether the source has stopped to answer; `None` while it answers, and where it is not asked.
+    fn silence(&self) -> Option<Silence> {
+        None
+    }
 }

@@ -93,6 +93,13 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Whether it is to speak TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.client
+            .get("security.protocol")
+            .is_some_and(|name| name.to_lowercase().ends_with("ssl"))
+    }
+
     /// A client. It connects by itself, in the background.
     pub(super) fn client(&self) -> Result<Client> {
         Client::new(self.native()?).map_err(|text| {
@@ -168,7 +175,9 @@ fn defaults(wanted: &Wanted<'_>, pipeline: &str) -> BTreeMap<String, String> {
         // No group is joined, so this only bounds how long a commit waits for a coordinator, and how
         // long librdkafka 2.12 spins on a core when it is closed while a commit waits for one.
         ("session.timeout.ms", "2000"),
-        ("log.connection.close", "false"),
+        // Of a client that fetches, brokers close idle connections; one that asks wants to know why it was
+        // hung up on.
+        ("log.connection.close", if wanted.budget.is_some() { "false" } else { "true" }),
         // Telemetry is sent while a client is closed, which would make closing wait for the network.
         ("enable.metrics.push", "false"),
     ];

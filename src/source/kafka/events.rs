@@ -25,6 +25,8 @@ pub(super) struct Events {
 #[derive(Debug, Default)]
 struct Inner {
     last: Option<(RDKafkaErrorCode, String)>,
+    /// Why a connection ended, where that is only logged.
+    ended: Option<String>,
     fatal: Option<(RDKafkaErrorCode, String)>,
     warned: HashMap<i32, Instant>,
 }
@@ -101,6 +103,12 @@ impl Events {
             self.changes.fetch_add(1, Ordering::SeqCst);
             self.wake();
         }
+        if facility == "FAIL" {
+            // The name of the thread comes first.
+            let cause = line.split_once("]: ").map_or(line, |(_, cause)| cause);
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.ended = Some(cause.to_owned());
+        }
         match (level, facility) {
             (_, "FAIL" | "ERROR") | (5.., _) => {
                 tracing::debug!(target: "tidegate::kafka", facility, line, "librdkafka");
@@ -109,9 +117,15 @@ impl Events {
         }
     }
 
-    /// The last error, in librdkafka's words.
+    /// The last error, in librdkafka's words; that all brokers are down says less than why a connection to
+    /// one of them ended.
     pub(super) fn last(&self) -> Option<(RDKafkaErrorCode, String)> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).last.clone()
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = || Some((RDKafkaErrorCode::BrokerTransportFailure, inner.ended.clone()?));
+        match &inner.last {
+            Some(last) if last.0 != RDKafkaErrorCode::AllBrokersDown => Some(last.clone()),
+            last => ended().or_else(|| last.clone()),
+        }
     }
 
     /// An error that retrying does not cure.
@@ -148,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_change_of_a_topics_id_is_read_from_the_clients_own_words() {
-        let line = "[thrd:main]: Topic a.b-c changed id from AAAAAAAAAAAAAAAAAAAAAA to 5kR9-xQ_Q0mXb1";
+        let line =
+            "[thrd:main]: Topic a.b-c changed id from AAAAAAAAAAAAAAAAAAAAAA to 5kR9-xQ_Q0mXb1";
         assert_eq!(changed_id(line), Some(("a.b-c", "5kR9-xQ_Q0mXb1")));
         assert_eq!(changed_id("[thrd:main]: Topic a [0] Leader 1 Epoch 0"), None);
     }

@@ -20,7 +20,7 @@ use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::record::{Offset, Partition, Policy, Record};
 use crate::source::decode::decode;
-use crate::source::{Assignment, Batch, Poll, Reader, Standing};
+use crate::source::{Assignment, Batch, Poll, Reader, Silence, Standing};
 
 /// How many messages are taken from the queue at a time: few enough to stay in the cache.
 const CHUNK: usize = 256;
@@ -475,6 +475,10 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
             Standing { lane, position: Offset(position), end: end.map(Offset) }
         };
         self.tracks.iter().map(standing).collect()
+    }
+
+    fn silence(&self) -> Option<Silence> {
+        self.discovery.as_ref()?.silence()
     }
 }
 
