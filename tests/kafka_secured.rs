@@ -68,7 +68,7 @@ fn tls_and_logins_work_and_what_is_wrong_is_one_sentence() {
     let ssl = "security.protocol=ssl";
     let (hello, verify) = ("APIVERSION_QUERY", "certificate verify failed");
     let wrong: [(&str, Vec<String>, i32, &[&str]); 10] = [
-        ("plain to TLS", args(&tls, &[]), 4, &[&tls, hello, "SSL listener", "`security.protocol`"]),
+        ("plain to TLS", args(&tls, &[]), 4, &[&tls, hello, "`security.protocol`", "asks for TLS"]),
         ("plain to SASL", args(&sasl, &[]), 4, &[&sasl, hello, "`security.protocol`"]),
         ("TLS to plain", args(&services.brokers(), &[ssl]), 4, &["SSL_HANDSHAKE", "PLAINTEXT"]),
         (

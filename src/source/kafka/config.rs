@@ -148,10 +148,11 @@ fn defaults(wanted: &Wanted<'_>, pipeline: &str) -> BTreeMap<String, String> {
     let isolation = if wanted.uncommitted { "read_uncommitted" } else { "read_committed" };
     let budget = wanted.budget.unwrap_or(MIB);
     // Partitions share one queue, so its limits are those of the reader. Up to one more answer of each
-    // broker is on its way when they are met, and the rest of the budget is for those.
+    // broker is on its way when they are met, and the rest of the budget is for those: an answer counts its
+    // bytes as the producer compressed them, which may be eight times fewer than they turn out to be.
     let queue = (budget / 2 / 1024).clamp(1, 2_097_151);
     let records = (budget / 2 / OVERHEAD).clamp(1_000, 1_000_000);
-    let answer = (budget / 4).clamp(MIB, 50 * MIB);
+    let answer = (budget / 16).clamp(MIB, 50 * MIB);
     let fixed = [
         ("enable.auto.commit", "false"),
         ("enable.auto.offset.store", "false"),
@@ -187,7 +188,7 @@ fn defaults(wanted: &Wanted<'_>, pipeline: &str) -> BTreeMap<String, String> {
         ("queued.max.messages.kbytes", queue.to_string()),
         ("queued.min.messages", records.to_string()),
         ("fetch.max.bytes", answer.to_string()),
-        ("fetch.message.max.bytes", (answer / 4).max(MIB).to_string()),
+        ("fetch.message.max.bytes", (answer / 4).max(MIB / 4).to_string()),
     ];
     let fixed = fixed.into_iter().map(|(name, value)| (name, value.to_owned()));
     fixed.chain(counted).map(|(name, value)| (name.to_owned(), value)).collect()

@@ -111,6 +111,7 @@ fn check(connection: &Connection) -> &'static str {
     if connection.speaks_tls() {
         "check the address, the TLS settings (`ssl.*`), and that the broker runs"
     } else {
-        "check the address, `security.protocol`, and that the broker runs"
+        "check the address, that the broker runs, and `security.protocol`: a broker that asks for TLS \
+         hangs up on a client without"
     }
 }

@@ -91,7 +91,7 @@ unsafe fn answer(event: *mut sys::rd_kafka_event_t) -> Result<Option<String>, RD
         let topic = *topics;
         let error = sys::rd_kafka_TopicDescription_error(topic);
         if !error.is_null() {
-            success(code(sys::rd_kafka_error_code(error) as i32).into())?;
+            success(code(sys::rd_kafka_error_code(error) as i32))?;
         }
         let id = sys::rd_kafka_TopicDescription_topic_id(topic);
         if id.is_null() {
