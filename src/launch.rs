@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, SinkPlan, SourcePlan, StorePlan};
 use crate::position::{Counters, Slice, SliceKey, resume};
-use crate::record::{Offset, Partition};
+use crate::record::{Differs, Incarnation, Offset, Partition};
 use crate::sink::Generation;
 use crate::source::{Bounds, Late};
 
@@ -33,6 +33,8 @@ pub struct StoreLaunch {
 /// What is decided for a source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceLaunch {
+    /// Which of all sources of its name it is.
+    pub incarnation: Incarnation,
     /// Where each partition's reading begins, but for those that are late.
     pub starts: BTreeMap<Partition, Offset>,
     /// The partitions that wait for the older ones; `None` where the order does not matter.
@@ -72,8 +74,14 @@ pub fn launch(
     let ordered: Vec<_> = plan.sources.iter().map(|source| plan.is_ordered(source.id)).collect();
     let Plan { sources: source_plans, sinks, .. } = plan;
     for (source, ordered) in source_plans.iter_mut().zip(ordered) {
+        let incarnation = source.catalog.incarnation()?;
         let partitions = source.catalog.partitions()?;
         let bounds = source.catalog.bounds(&partitions)?;
+        for slice in launched.iter().flat_map(|store| &store.slices) {
+            if slice.key.source == source.name {
+                same(slice, &incarnation, source)?;
+            }
+        }
         let slices = launched.iter().flat_map(|store| &store.slices);
         let stored: BTreeSet<Partition> = slices
             .filter(|slice| slice.key.source == source.name)
@@ -89,6 +97,9 @@ pub fn launch(
                     fresh.extend(missing(source, sink, &partitions, &bounds, &stored, launched)?);
                 }
             }
+            for slice in &mut fresh {
+                slice.incarnation = incarnation.clone();
+            }
             if let Some(late) = &late {
                 fresh.retain(|slice| !late.starts.contains_key(&slice.key.partition));
             }
@@ -97,13 +108,19 @@ pub fn launch(
                 fail::fail_point!("starts-stored");
                 launched.slices.extend(fresh);
             }
+            let mut unknown = false;
             for slice in launched.slices.iter().filter(|slice| slice.key.source == source.name) {
                 within(slice, &bounds)?;
+                unknown |= slice.incarnation.lacks(&incarnation);
+            }
+            if unknown {
+                let (name, generation) = (&source.name, launched.generation);
+                store.store.identify(pipeline, generation, name, &incarnation)?;
             }
         }
         let starts = resume(launched.iter().flat_map(|store| &store.slices), &source.name);
         let ends = until_end.then(|| bounds.iter().map(|(p, b)| (*p, b.end)).collect());
-        sources.push(SourceLaunch { starts, late, ends });
+        sources.push(SourceLaunch { incarnation, starts, late, ends });
     }
     Ok(Launch { stores: launched, sources })
 }
@@ -157,8 +174,29 @@ fn missing(
             seq: 0,
             position,
             counters: Counters::default(),
+            incarnation: Incarnation::default(),
         })
         .collect())
+}
+
+/// Refuses a position that is of another source of the same name (contract C9): its offset says nothing of
+/// this one, even where there is a record at it.
+fn same(slice: &Slice, found: &Incarnation, source: &SourcePlan) -> Result<()> {
+    let (key, position, name) = (&slice.key, slice.position, &source.name);
+    let what = source.catalog.describe();
+    Err(Error::source(match slice.incarnation.differs(found) {
+        None => return Ok(()),
+        Some(Differs::Place(stored, found)) => format!(
+            "{key} is stored at {position} of cluster `{stored}`, but {what} is of cluster `{found}`, whose \
+             offsets are others: correct the address, or choose where to go on there with `tidegate \
+             positions --set`, or start over with `--forget {name}`"
+        ),
+        Some(Differs::Id(stored, found)) => format!(
+            "{key} is stored at {position} of the topic with the id `{stored}`, but {what} was created \
+             again since and has the id `{found}`: start over with `tidegate positions --forget {name}`, \
+             or choose where to go on with `--set`"
+        ),
+    }))
 }
 
 /// Refuses a stored position that the log no longer holds, with the range that is lost (contract C9).

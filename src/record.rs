@@ -74,6 +74,44 @@ pub struct Lane {
     pub partition: Partition,
 }
 
+/// Which of all sources that ever had this name it is, as far as a source can tell: the offsets of one say
+/// nothing of another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// What each creation gets anew; for Kafka, the topic's id.
+    pub id: Option<String>,
+    /// What tells the place where it is; for Kafka, the cluster's id.
+    pub place: Option<String>,
+}
+
+impl Incarnation {
+    /// What is known of it and not the same as in `other`.
+    pub fn differs(&self, other: &Incarnation) -> Option<Differs> {
+        let differ = |mine: &Option<String>, theirs: &Option<String>| {
+            mine.clone().zip(theirs.clone()).filter(|(mine, theirs)| mine != theirs)
+        };
+        // What is elsewhere has another id as well.
+        if let Some((mine, theirs)) = differ(&self.place, &other.place) {
+            return Some(Differs::Place(mine, theirs));
+        }
+        differ(&self.id, &other.id).map(|(mine, theirs)| Differs::Id(mine, theirs))
+    }
+
+    /// Whether `other` knows what this one does not.
+    pub fn lacks(&self, other: &Incarnation) -> bool {
+        (self.id.is_none() && other.id.is_some()) || (self.place.is_none() && other.place.is_some())
+    }
+}
+
+/// In what two incarnations differ: this one's, the other's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Differs {
+    /// They are in two places.
+    Place(String, String),
+    /// The place is the same, but it was made anew.
+    Id(String, String),
+}
+
 /// Half-open offsets `[from, upto)` of one partition, all read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {

@@ -13,7 +13,7 @@ use crate::frame::Live;
 use crate::launch::{Launch, SourceLaunch, StoreLaunch};
 use crate::pipeline::{Options, Pipeline, Prepared};
 use crate::position::{Counters, Door, Slice, SliceKey};
-use crate::record::{Lane, Offset, Partition, Policy};
+use crate::record::{Differs, Incarnation, Lane, Offset, Partition, Policy};
 use crate::sink::{Audit, AuditedSlice, Counting, Generation, Shape, Tallies};
 use crate::source::Bounds;
 
@@ -108,12 +108,12 @@ impl Pipeline {
                 self.name()
             )));
         }
-        let bounds = bounds(&mut prepared)?;
+        let found = found(&mut prepared)?;
         let mut windows = Vec::new();
         let mut recount = Recount::default();
         for audited in &audit.slices {
             let mut recounted = judged(audited, &prepared);
-            match window(audited, &prepared, &bounds) {
+            match window(audited, &prepared, &found) {
                 Ok(window) => {
                     recounted.counted = Some(Counters::default());
                     windows.push(window);
@@ -126,7 +126,7 @@ impl Pipeline {
         recount.tables = tables(&audit);
         windows.retain(|window| window.from < window.upto);
         if !windows.is_empty() {
-            let counted = self.read_again(options, prepared, &windows)?;
+            let counted = self.read_again(options, prepared, &found, &windows)?;
             for slice in &mut recount.slices {
                 if let Some(counted) = counted.get(&slice.slice.key)
                     && slice.counted.is_some()
@@ -144,6 +144,7 @@ impl Pipeline {
         &self,
         options: &Options,
         mut prepared: Prepared,
+        found: &[Found],
         windows: &[Window],
     ) -> Result<BTreeMap<SliceKey, Counters>> {
         let tallies = Tallies::default();
@@ -151,7 +152,7 @@ impl Pipeline {
             let real = Arc::clone(&store.store);
             store.store = Arc::new(Counting::new(real, Arc::clone(&tallies)));
         }
-        let launch = launch(&prepared, windows);
+        let launch = launch(&prepared, found, windows);
         let Joined::Mesh(mesh) = Mesh::connect(&options.flags, self.name(), &options.stop)? else {
             return Err(Error::internal("the recount was stopped"));
         };
@@ -181,14 +182,21 @@ fn quieten(live: &mut Live, windows: &[Window]) {
     }
 }
 
-/// The bounds of all partitions, by source.
-fn bounds(prepared: &mut Prepared) -> Result<Vec<BTreeMap<Partition, Bounds>>> {
+/// What there is to read of a source now.
+struct Found {
+    incarnation: Incarnation,
+    bounds: BTreeMap<Partition, Bounds>,
+}
+
+/// What there is of all sources, in their order.
+fn found(prepared: &mut Prepared) -> Result<Vec<Found>> {
     let sources = prepared.plan.sources.iter_mut();
-    let bounds = sources.map(|source| {
+    let found = sources.map(|source| {
+        let incarnation = source.catalog.incarnation()?;
         let partitions = source.catalog.partitions()?;
-        source.catalog.bounds(&partitions)
+        Ok(Found { incarnation, bounds: source.catalog.bounds(&partitions)? })
     });
-    bounds.collect()
+    found.collect()
 }
 
 /// Why a slice cannot be read again.
@@ -197,16 +205,22 @@ enum Unread {
     Note(String),
 }
 
-fn window(
-    audited: &AuditedSlice,
-    prepared: &Prepared,
-    bounds: &[BTreeMap<Partition, Bounds>],
-) -> Result<Window, Unread> {
-    let Slice { key, position, .. } = &audited.slice;
+fn window(audited: &AuditedSlice, prepared: &Prepared, found: &[Found]) -> Result<Window, Unread> {
+    let Slice { key, position, incarnation, .. } = &audited.slice;
     let note = |why: String| Unread::Note(why);
     let source = prepared.plan.sources.iter().find(|source| source.name == key.source);
     let source = source.ok_or_else(|| note("the dataflow has no such source".into()))?;
-    let bounds = bounds[usize::from(source.id.0)].get(&key.partition);
+    let found = &found[usize::from(source.id.0)];
+    match incarnation.differs(&found.incarnation) {
+        None => {}
+        Some(Differs::Place(stored, _)) => {
+            return Err(note(format!("it is of another cluster, `{stored}`")));
+        }
+        Some(Differs::Id(stored, _)) => {
+            return Err(note(format!("the topic was created again; it is of the id `{stored}`")));
+        }
+    }
+    let bounds = found.bounds.get(&key.partition);
     let bounds = bounds.ok_or_else(|| note("the partition is gone".into()))?;
     if *position > bounds.end {
         return Err(Unread::Differs(format!("it stands behind the log's end {}", bounds.end)));
@@ -222,7 +236,7 @@ fn window(
 }
 
 /// The decisions of a run that reads the windows.
-fn launch(prepared: &Prepared, windows: &[Window]) -> Launch {
+fn launch(prepared: &Prepared, found: &[Found], windows: &[Window]) -> Launch {
     // Spans are split wherever a slice stands: at both ends of each window.
     let ends = windows.iter().flat_map(|window| [(window, window.from), (window, window.upto)]);
     let mut places = ends.map(|(window, position)| Slice {
@@ -234,6 +248,7 @@ fn launch(prepared: &Prepared, windows: &[Window]) -> Launch {
         seq: 0,
         position,
         counters: Counters::default(),
+        incarnation: Incarnation::default(),
     });
     let stores = prepared
         .stores
@@ -250,7 +265,8 @@ fn launch(prepared: &Prepared, windows: &[Window]) -> Launch {
             let end = ends.entry(lane.partition).or_insert(*upto);
             *end = (*end).max(*upto);
         }
-        SourceLaunch { starts, late: None, ends: Some(ends) }
+        let incarnation = found[usize::from(source.id.0)].incarnation.clone();
+        SourceLaunch { incarnation, starts, late: None, ends: Some(ends) }
     });
     Launch { stores, sources: sources.collect() }
 }

@@ -15,7 +15,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset as Raw, TopicPartitionList};
 use tidegate::codec::{Codec, Decoded, Json};
-use tidegate::record::{Change, Offset, Partition, Record, Refusal, SourceId};
+use tidegate::record::{Change, Incarnation, Offset, Partition, Record, Refusal, SourceId};
 use tidegate::source::kafka::Kafka;
 use tidegate::source::{
     Assignment, Batch, Bounds, Late, Ordered, Poll, Progress, Reader, Settings, Shared, Source,
@@ -164,6 +164,7 @@ fn assignment(starts: impl IntoIterator<Item = (i32, i64)>) -> Assignment {
         peers: 1,
         starts: offsets(starts),
         ordered: None,
+        incarnation: Incarnation::default(),
         ends: None,
         cuts: BTreeMap::new(),
         budget: 64 << 20,

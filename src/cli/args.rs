@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::entry::Entries;
 use super::params;
+use super::settings;
 use super::units::pair;
 use crate::error::Result;
 use crate::pipeline::{Options, Pipeline};
@@ -40,7 +41,12 @@ pub(super) struct KafkaArgs {
     #[arg(long, value_name = "LIST", env = "TIDEGATE_BROKERS", hide_env_values = true)]
     pub brokers: Option<String>,
 
-    /// A setting of the Kafka client, by librdkafka's names.
+    /// A file of settings of the Kafka client, `name=value` a line, so that passwords stand on no command
+    /// line.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG", hide_env_values = true)]
+    pub kafka_config: Option<PathBuf>,
+
+    /// A setting of the Kafka client, by librdkafka's names; wins over the file's.
     #[arg(short = 'X', value_name = "NAME=VALUE", value_parser = pair)]
     pub client: Vec<(String, String)>,
 }
@@ -51,8 +57,13 @@ impl KafkaArgs {
         self.brokers.clone().filter(|brokers| !brokers.trim().is_empty())
     }
 
-    pub(super) fn client(&self) -> BTreeMap<String, String> {
-        self.client.iter().cloned().collect()
+    /// The settings of the client: the file's, then those of the command line.
+    pub(super) fn client(&self) -> Result<BTreeMap<String, String>> {
+        // An empty variable is none.
+        let file = self.kafka_config.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let mut client = file.map(settings::read).transpose()?.unwrap_or_default();
+        client.extend(self.client.iter().cloned());
+        Ok(client)
     }
 }
 
@@ -68,7 +79,7 @@ impl DataflowArgs {
         Ok(Options {
             params,
             brokers: self.kafka.brokers(),
-            client: self.kafka.client(),
+            client: self.kafka.client()?,
             ..Options::default()
         })
     }

@@ -23,6 +23,7 @@ const AFTER: &str = "\
 Environment:
   DATABASE_URL      the PostgreSQL database, with libpq's options
   TIDEGATE_BROKERS  the Kafka brokers, `host:port` separated by commas
+  TIDEGATE_KAFKA_CONFIG  a file of settings of the Kafka client, `name=value` a line
   TIDEGATE_METRICS  where `run` serves its figures, `host:port`
   TIDEGATE_LOG      what is logged: `error`, `warn`, `info` (the default), `debug`, or by module
 

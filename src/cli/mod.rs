@@ -46,6 +46,7 @@ mod rejects;
 mod run;
 mod schema;
 mod send;
+mod settings;
 mod signals;
 mod supervise;
 mod top;

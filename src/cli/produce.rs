@@ -106,7 +106,7 @@ fn config(args: &ProduceArgs) -> Result<ClientConfig> {
     if let Some(brokers) = args.kafka.brokers() {
         config.set("bootstrap.servers", brokers);
     }
-    for (name, value) in args.kafka.client() {
+    for (name, value) in args.kafka.client()? {
         config.set(name, value);
     }
     if config.get("bootstrap.servers").is_none() {

@@ -53,6 +53,17 @@ pub fn ready(snapshot: &Snapshot) -> Health {
             store.interrupted.as_deref().unwrap_or("no reason is known")
         ));
     }
+    // What is behind is not known while nobody says where a partition ends.
+    let silent = snapshot.partitions.iter().filter(|partition| partition.silent_ms > STALLED_MS);
+    if let Some(silent) = silent.max_by_key(|partition| partition.silent_ms) {
+        return bad(format!(
+            "no broker has said for {} s where `{}[{}]` ends: {}",
+            silent.silent_ms / 1000,
+            silent.topic,
+            silent.partition,
+            silent.silence.as_deref().unwrap_or("no reason is known")
+        ));
+    }
     // A partition has an age only while something of it is behind.
     let behind = snapshot.partitions.iter().filter(|partition| partition.durable_age_ms > 0);
     let newest = behind.clone().map(|partition| partition.durable_age_ms).min();
@@ -129,6 +140,21 @@ mod tests {
         // Rows that wait for others are not stalled.
         let waiting = Snapshot { linger_ms: 30_000, ..running(&[(12_000, 1)]) };
         assert!(ready(&waiting).ok);
+    }
+
+    #[test]
+    fn a_source_that_says_nothing_is_not_ready_and_says_why() {
+        let with = |ms| {
+            let mut snapshot = running(&[(0, 0), (0, 0)]);
+            snapshot.partitions[1].silent_ms = ms;
+            snapshot.partitions[1].silence = Some("connection refused".into());
+            ready(&snapshot)
+        };
+        assert!(with(9_000).ok);
+        assert_eq!(
+            with(11_000),
+            bad("no broker has said for 11 s where `orders[1]` ends: connection refused")
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::{PartitionFigures, SliceFigures, lock, now_ms};
 
@@ -20,6 +21,8 @@ pub struct LaneMeter {
     end: AtomicI64,
     /// When something of it became durable last, or when nothing was behind.
     since_ms: AtomicI64,
+    /// Since when the source answers nothing, and why.
+    silent: Mutex<Option<(i64, String)>>,
     slices: Mutex<BTreeMap<String, SliceFigures>>,
 }
 
@@ -52,6 +55,7 @@ impl LaneMeter {
             durable: AtomicI64::new(position),
             end: AtomicI64::new(UNKNOWN),
             since_ms: AtomicI64::new(now_ms()),
+            silent: Mutex::default(),
             slices: Mutex::default(),
         }
     }
@@ -77,6 +81,12 @@ impl LaneMeter {
     pub fn end(&self, end: i64) {
         self.unless_behind();
         self.end.store(end, Ordering::Relaxed);
+    }
+
+    /// The source has answered nothing for so long, with the cause; `None`: it answers.
+    pub fn silent(&self, silence: Option<(Duration, &str)>) {
+        let since = |lasts: Duration| now_ms() - i64::try_from(lasts.as_millis()).unwrap_or(0);
+        *lock(&self.silent) = silence.map(|(lasts, cause)| (since(lasts), cause.to_owned()));
     }
 
     /// A transaction has committed.
@@ -127,6 +137,7 @@ impl LaneMeter {
         let end = Some(self.end.load(Ordering::Relaxed)).filter(|end| *end != UNKNOWN);
         let end = end.map(|end| end.max(position).max(durable));
         let age = (now_ms - self.since_ms.load(Ordering::Relaxed)).max(1);
+        let silent = lock(&self.silent).clone();
         let partitions = PartitionFigures {
             topic: topic.to_owned(),
             partition,
@@ -136,6 +147,8 @@ impl LaneMeter {
             end,
             lag: end.map(|end| end - durable),
             durable_age_ms: if self.is_behind() { age } else { 0 },
+            silent_ms: silent.as_ref().map_or(0, |(since, _)| (now_ms - since).max(1)),
+            silence: silent.map(|(_, cause)| cause),
             consumed: self.consumed.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
         };

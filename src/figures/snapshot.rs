@@ -147,6 +147,11 @@ pub struct PartitionFigures {
     /// For how many milliseconds nothing of it became durable although something was behind; 0 while
     /// nothing is.
     pub durable_age_ms: i64,
+    /// For how many milliseconds the source has not answered when it was asked for the end; 0 while it
+    /// answers.
+    pub silent_ms: i64,
+    /// Why, while it does not.
+    pub silence: Option<String>,
     /// Records read.
     pub consumed: u64,
     /// Bytes read: keys, values and a fixed share for each record.

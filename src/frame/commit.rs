@@ -44,10 +44,12 @@ pub(crate) fn commit<'s>(
         sources: live
             .sources
             .iter()
-            .map(|source| SourceContext {
+            .zip(&live.launch.sources)
+            .map(|(source, launch)| SourceContext {
                 name: source.name.clone(),
                 policy: source.policy,
                 limit: source.limit,
+                incarnation: launch.incarnation.clone(),
             })
             .collect(),
         guard: Arc::clone(&live.guard),

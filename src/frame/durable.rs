@@ -150,7 +150,10 @@ impl<T> Durable for Account<T> {
     }
 
     fn stand(&self) -> usize {
-        self.lanes.borrow_mut().stand(&self.reader.borrow().standings());
+        let reader = self.reader.borrow();
+        let mut lanes = self.lanes.borrow_mut();
+        lanes.stand(&reader.standings());
+        lanes.silent(reader.silence().as_ref());
         self.in_flight.get()
     }
 }

@@ -70,6 +70,7 @@ pub(crate) fn input<'s, S: Source>(
             let durable = progress(Arc::clone(&live), id, source.name());
             Ordered { late, durable }
         }),
+        incarnation: launch.incarnation.clone(),
         ends: launch.ends.clone(),
         cuts: cuts(live.launch.slices(), &source.name()),
         budget: live.budget.fetched,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::context::Live;
 use crate::figures::LaneMeter;
 use crate::record::{Partition, SourceId, Span};
-use crate::source::Standing;
+use crate::source::{Silence, Standing};
 
 /// Looks each partition's meter up once. One that appears during the run has its own from its first span
 /// on.
@@ -50,6 +50,13 @@ impl Lanes {
             if let Some(end) = standing.end {
                 self.lane(standing.lane.partition, standing.position.0).end(end.0);
             }
+        }
+    }
+
+    /// Whether the source answers.
+    pub(crate) fn silent(&self, silence: Option<&Silence>) {
+        for lane in self.known.values() {
+            lane.silent(silence.map(|silence| (silence.lasts, silence.cause.as_str())));
         }
     }
 

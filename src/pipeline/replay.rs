@@ -15,7 +15,7 @@ use crate::launch::{Launch, SourceLaunch, StoreLaunch};
 use crate::origins::{Origin, Replay};
 use crate::plan::{SinkPlan, StorePlan};
 use crate::position::Door;
-use crate::record::{Lane, Offset, Partition, Policy, RejectLimit, SourceId};
+use crate::record::{Incarnation, Lane, Offset, Partition, Policy, RejectLimit, SourceId};
 use crate::sink::{Generation, SinkId, Standby, Store};
 
 /// A record that was set aside.
@@ -148,8 +148,12 @@ impl Pipeline {
             });
             stores.push(StoreLaunch { generation: *generation, slices });
         }
-        let nothing =
-            SourceLaunch { starts: BTreeMap::new(), late: None, ends: Some(BTreeMap::new()) };
+        let nothing = SourceLaunch {
+            incarnation: Incarnation::default(),
+            starts: BTreeMap::new(),
+            late: None,
+            ends: Some(BTreeMap::new()),
+        };
         let sources = prepared.plan.sources.iter().map(|_| nothing.clone()).collect();
         let Joined::Mesh(mesh) = Mesh::connect(&options.flags, &self.name, &options.stop)? else {
             return Ok(());

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Counters;
-use crate::record::{Offset, Partition};
+use crate::record::{Incarnation, Offset, Partition};
 
 /// The name of a slice within its pipeline: a partition of a source, per sink.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct Slice {
     pub position: Offset,
     /// What became of the records before the position.
     pub counters: Counters,
+    /// Of which of all sources of that name; nothing is known where it was stored by an older version, or
+    /// moved by hand.
+    pub incarnation: Incarnation,
 }
 
 /// One move of a slice, to be stored with the rows that it covers.
@@ -118,6 +121,7 @@ mod tests {
             seq: 0,
             position: Offset(position),
             counters: Counters::default(),
+            incarnation: Incarnation::default(),
         }
     }
 

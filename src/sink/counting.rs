@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::position::{Counters, Outcome, Slice, SliceKey, tally};
-use crate::record::{At, Offset};
+use crate::record::{At, Incarnation, Offset};
 
 /// What became of the records, as far as that is known without a table: those with a row count as
 /// written.
@@ -58,6 +58,16 @@ impl Store for Counting {
     }
 
     fn create(&self, _pipeline: &str, _generation: Generation, _slices: &[Slice]) -> Result<()> {
+        Ok(())
+    }
+
+    fn identify(
+        &self,
+        _pipeline: &str,
+        _generation: Generation,
+        _source: &str,
+        _incarnation: &Incarnation,
+    ) -> Result<()> {
         Ok(())
     }
 

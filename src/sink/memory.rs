@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::position::{Counters, Outcome, Slice, SliceKey, in_order, tally};
-use crate::record::{At, Change, Offset, Refusal};
+use crate::record::{At, Change, Incarnation, Offset, Refusal};
 
 /// A scripted failure of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,6 +286,24 @@ impl Store for Shared {
         Ok(())
     }
 
+    fn identify(
+        &self,
+        pipeline: &str,
+        generation: Generation,
+        source: &str,
+        incarnation: &Incarnation,
+    ) -> Result<()> {
+        let mut state = self.0.state();
+        let pipeline = state.pipelines.entry(pipeline.to_owned()).or_default();
+        fence(pipeline, generation)?;
+        for slice in pipeline.slices.values_mut().filter(|slice| slice.key.source == source) {
+            let Incarnation { id, place } = incarnation.clone();
+            slice.incarnation.id = slice.incarnation.id.take().or(id);
+            slice.incarnation.place = slice.incarnation.place.take().or(place);
+        }
+        Ok(())
+    }
+
     fn reposition(&self, pipeline: &str, changes: &[(SliceKey, Option<Offset>)]) -> Result<()> {
         let mut state = self.0.state();
         let pipeline = state.pipelines.entry(pipeline.to_owned()).or_default();
@@ -295,6 +313,7 @@ impl Store for Shared {
                 Some(position) => {
                     if let Some(slice) = pipeline.slices.get_mut(key) {
                         slice.position = *position;
+                        slice.incarnation = Incarnation::default();
                         slice.seq += 1;
                     }
                 }
@@ -380,6 +399,7 @@ impl Writer for Applier {
                 seq: 0,
                 position: moved.from,
                 counters: Counters::default(),
+                incarnation: Incarnation::default(),
             });
             if slice.position != moved.from {
                 return Err(Error::sink(format!(

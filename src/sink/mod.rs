@@ -44,7 +44,7 @@ use crate::figures::StoreMeter;
 use crate::origins::Origins;
 use crate::position::{Counters, Moved, Slice, SliceKey};
 use crate::record::{
-    At, Change, Lane, Offset, Policy, Refusal, Reject, RejectLimit, SourceId, Span,
+    At, Change, Incarnation, Lane, Offset, Policy, Refusal, Reject, RejectLimit, SourceId, Span,
 };
 
 /// Which run of a pipeline: each start takes the next. A writer of an earlier one is fenced.
@@ -188,6 +188,8 @@ pub struct SourceContext {
     pub policy: Policy,
     /// How many of them a run takes.
     pub limit: RejectLimit,
+    /// Which of all of its name it is, to be stored with the first position of a partition.
+    pub incarnation: Incarnation,
 }
 
 /// What a writer needs to know of the run.
@@ -337,7 +339,18 @@ pub trait Store: Send + Sync {
     /// is not the pipeline's.
     fn create(&self, pipeline: &str, generation: Generation, slices: &[Slice]) -> Result<()>;
 
-    /// Moves slices by hand (`Some`) or drops them (`None`). Only while no run holds the lock.
+    /// Stores which `source` its slices are of, where that is not known yet. Fails where the generation is
+    /// not the pipeline's.
+    fn identify(
+        &self,
+        pipeline: &str,
+        generation: Generation,
+        source: &str,
+        incarnation: &Incarnation,
+    ) -> Result<()>;
+
+    /// Moves slices by hand (`Some`) or drops them (`None`), and forgets which source they are of: the next
+    /// run takes the one that it finds. Only while no run holds the lock.
     fn reposition(
         &self,
         pipeline: &str,

@@ -23,7 +23,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::origins::{Origins, Replay};
-use crate::record::{Lane, Offset, Partition, Policy, Reject, RejectLimit, Row, SourceId, Span};
+use crate::record::{
+    Incarnation, Lane, Offset, Partition, Policy, Reject, RejectLimit, Row, SourceId, Span,
+};
 
 /// Wakes the worker that a reader or writer works for. Cheap to clone; may be called from any thread.
 #[derive(Clone)]
@@ -118,6 +120,12 @@ pub trait Source: 'static {
 pub trait Catalog: Send {
     /// One line for people: what it is and where.
     fn describe(&self) -> String;
+
+    /// Which of all sources that ever had its name it is. Asked before its bounds: a reader makes sure that
+    /// it reads no other.
+    fn incarnation(&mut self) -> Result<Incarnation> {
+        Ok(Incarnation::default())
+    }
 
     /// The partitions there are, in order. An error where the source does not exist.
     fn partitions(&mut self) -> Result<Vec<Partition>>;
@@ -223,6 +231,8 @@ pub struct Assignment {
     /// Where partitions that are new, now or later, wait for the older ones; `None` where they are read
     /// at once.
     pub ordered: Option<Ordered>,
+    /// Of which source the positions are, of all that ever had its name: no other may be read from them.
+    pub incarnation: Incarnation,
     /// Where a bounded run ends, for all workers; `None` for a run without an end. A partition that
     /// is not named is not read.
     pub ends: Option<BTreeMap<Partition, Offset>>,
@@ -315,6 +325,15 @@ pub struct Standing {
     pub end: Option<Offset>,
 }
 
+/// How long a source has answered nothing that it was asked, and what was heard instead.
+#[derive(Clone, Debug)]
+pub struct Silence {
+    /// Since the last answer.
+    pub lasts: Duration,
+    /// The cause, in one line and without a secret.
+    pub cause: String,
+}
+
 /// One worker's reading end.
 pub trait Reader<T> {
     /// Adds up to about `limit` records to `batch`, without blocking.
@@ -327,4 +346,9 @@ pub trait Reader<T> {
 
     /// Where reading stands.
     fn standings(&self) -> Vec<Standing>;
+
+    /// Whether the source has stopped to answer; `None` while it answers, and where it is not asked.
+    fn silence(&self) -> Option<Silence> {
+        None
+    }
 }

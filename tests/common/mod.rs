@@ -3,8 +3,11 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod http;
+pub mod leaders;
 pub mod load;
+pub mod orders;
 pub mod proxy;
+pub mod services;
 pub mod story;
 pub mod tools;
 
@@ -51,16 +54,35 @@ pub fn topic(name: &str, partitions: i32) -> String {
 }
 
 /// Creates a topic of which so many brokers have a copy.
-pub fn topic_on(name: &str, partitions: i32, brokers: i32) -> String {
+pub fn topic_on(name: &str, partitions: i32, copies: i32) -> String {
     let topic = unique(name);
-    let admin = admin();
-    let new = NewTopic::new(&topic, partitions, TopicReplication::Fixed(brokers));
     // One broker may be away.
-    let new = if brokers > 2 { new.set("min.insync.replicas", "2") } else { new };
-    let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(20)));
-    let created = block_on(admin.create_topics([&new], &options)).expect("the broker answers");
-    created.into_iter().for_each(|result| drop(result.expect("the topic is new")));
+    let settings: &[_] = if copies > 2 { &[("min.insync.replicas", "2")] } else { &[] };
+    create(&brokers(), &topic, partitions, copies, settings);
     topic
+}
+
+/// Creates a topic of that name, with so many replicas and with `settings`, as soon as there is none.
+pub fn create(
+    brokers: &str,
+    topic: &str,
+    partitions: i32,
+    replicas: i32,
+    settings: &[(&str, &str)],
+) {
+    let admin = admin_of(brokers);
+    let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas));
+    let new = settings.iter().fold(new, |new, (name, value)| new.set(name, value));
+    let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(20)));
+    let created = eventually(Duration::from_secs(20), || {
+        let created = block_on(admin.create_topics([&new], &options)).expect("the broker answers");
+        match created.into_iter().next().expect("an answer") {
+            // One of this name is being deleted.
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => None,
+            created => Some(created),
+        }
+    });
+    created.expect("the topic is gone").expect("the topic is new");
 }
 
 /// Deletes a topic.
@@ -84,7 +106,11 @@ pub fn delete_before(topic: &str, partition: i32, offset: i64) {
 }
 
 fn admin() -> AdminClient<DefaultClientContext> {
-    ClientConfig::new().set("bootstrap.servers", brokers()).create().unwrap()
+    admin_of(&brokers())
+}
+
+fn admin_of(brokers: &str) -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", brokers).create().unwrap()
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -96,8 +122,15 @@ pub type Message = (i32, Vec<u8>, Option<Vec<u8>>);
 
 /// Produces `messages` in their order, and returns when all are acknowledged.
 pub fn produce(topic: &str, messages: impl IntoIterator<Item = Message>) {
+    produce_to(&brokers(), topic, messages);
+}
+
+/// Produces `messages` to the cluster at `brokers`.
+pub fn produce_to(brokers: &str, topic: &str, messages: impl IntoIterator<Item = Message>) {
     let producer: ThreadedProducer<_> = ClientConfig::new()
-        .set("bootstrap.servers", brokers())
+        .set("bootstrap.servers", brokers)
+        .set("message.max.bytes", "33000000")
+        .set("compression.type", "lz4")
         .set("linger.ms", "5")
         .set("batch.num.messages", "10000")
         .set("enable.idempotence", "true")

@@ -81,7 +81,7 @@ pub(super) fn demo(entries: &Entries, args: &DemoArgs) -> Result<()> {
             ("table".to_owned(), target.table()),
         ]),
         brokers: Some(broker.brokers().to_owned()),
-        client: args.connect.client(),
+        client: args.connect.client()?,
         until_end: true,
         ..Options::default()
     };
@@ -120,7 +120,7 @@ fn produce(args: &DemoArgs, broker: &Broker) -> Result<Model> {
         .set("bootstrap.servers", broker.brokers())
         .set("enable.idempotence", "true")
         .set("linger.ms", "20");
-    for (name, value) in args.connect.client() {
+    for (name, value) in args.connect.client()? {
         config.set(name, value);
     }
     let mut sender = Sender::open(&config, broker.topic(), Some(broker.partitions()))?;

@@ -201,7 +201,7 @@ impl Hand {
         let generation = self.context.generation;
         let moves = change.moves();
         let Connected { session, loader } = self.connection.open().await?;
-        self.ledger.open(session, generation, moves).await?;
+        self.ledger.open(session, generation, &self.context.sources, moves).await?;
         let moved = self.ledger.advance(session, loader, generation, moves).await?;
         if moved != moves.len() {
             session.batch("rollback").await?;

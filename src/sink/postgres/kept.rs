@@ -192,8 +192,8 @@ pub(super) async fn audit(
     let rows = session.within(session.client.query(&sql, &[&pipeline])).await?;
     let slices = rows.iter().map(|row| AuditedSlice {
         slice: ledger::slice(row),
-        first: row.get::<_, Option<i64>>(11).map(Offset),
-        rejects: u64::try_from(row.get::<_, i64>(12)).unwrap_or(0),
+        first: row.get::<_, Option<i64>>(13).map(Offset),
+        rejects: u64::try_from(row.get::<_, i64>(14)).unwrap_or(0),
     });
     let mut audit = Audit { slices: slices.collect(), ..Audit::default() };
     for (sink, live) in sinks {

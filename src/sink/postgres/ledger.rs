@@ -10,8 +10,8 @@ use super::load::Loader;
 use super::retry::Fault;
 use crate::error::{Error, Kind};
 use crate::position::{Counters, Moved, Slice, SliceKey};
-use crate::record::{Offset, Partition};
-use crate::sink::Generation;
+use crate::record::{Incarnation, Offset, Partition};
+use crate::sink::{Generation, SourceContext};
 
 /// Where the bookkeeping of one pipeline stands.
 #[derive(Clone, Debug)]
@@ -138,6 +138,17 @@ fn counts<'a>(all: impl Iterator<Item = &'a Counters> + Clone) -> [Vec<i64>; 6] 
     ]
 }
 
+/// The ids and places of incarnations, in step.
+fn incarnations<'a>(
+    all: impl Iterator<Item = Option<&'a Incarnation>>,
+) -> (Vec<Option<&'a str>>, Vec<Option<&'a str>>) {
+    all.map(|known| {
+        let known = known.map(|Incarnation { id, place }| (id.as_deref(), place.as_deref()));
+        known.unwrap_or_default()
+    })
+    .unzip()
+}
+
 impl Ledger {
     /// The bookkeeping of `pipeline` in `schema`.
     pub fn new(schema: &str, pipeline: &str) -> Self {
@@ -221,15 +232,20 @@ impl Ledger {
         let positions: Vec<i64> = slices.iter().map(|slice| slice.position.0).collect();
         let [consumed, filtered, written, rejected, collapsed, rows] =
             counts(slices.iter().map(|slice| &slice.counters));
+        let (ids, places) = incarnations(slices.iter().map(|slice| Some(&slice.incarnation)));
         let sql = format!(
             "insert into {}.slices (pipeline, sink, source, partition, generation, seq, position,
-                    first, consumed, filtered, written, rejected, collapsed, rows)
+                    first, consumed, filtered, written, rejected, collapsed, rows,
+                    topic_id, cluster_id)
              select $1, sink, source, partition, $2, seq, position,
-                    position, consumed, filtered, written, rejected, collapsed, rows
+                    position, consumed, filtered, written, rejected, collapsed, rows,
+                    topic_id, cluster_id
                from unnest($3::text[], $4::text[], $5::int4[], $6::int8[], $7::int8[], $8::int8[],
-                           $9::int8[], $10::int8[], $11::int8[], $12::int8[], $13::int8[])
+                           $9::int8[], $10::int8[], $11::int8[], $12::int8[], $13::int8[],
+                           $14::text[], $15::text[])
                  as s (sink, source, partition, seq, position,
-                       consumed, filtered, written, rejected, collapsed, rows)",
+                       consumed, filtered, written, rejected, collapsed, rows,
+                       topic_id, cluster_id)",
             self.schema
         );
         session
@@ -249,8 +265,29 @@ impl Ledger {
                     &rejected,
                     &collapsed,
                     &rows,
+                    &ids,
+                    &places,
                 ],
             ))
+            .await?;
+        Ok(())
+    }
+
+    /// Stores which `source` its slices are of, where that is not known yet, within the open transaction.
+    pub async fn identify(
+        &self,
+        session: &Session,
+        source: &str,
+        Incarnation { id, place }: &Incarnation,
+    ) -> Result<(), Fault> {
+        let sql = format!(
+            "update {}.slices set topic_id = coalesce(topic_id, $3),
+                    cluster_id = coalesce(cluster_id, $4)
+              where pipeline = $1 and source = $2",
+            self.schema
+        );
+        session
+            .within(session.client.execute(&sql, &[&self.pipeline, &source, &id, &place]))
             .await?;
         Ok(())
     }
@@ -260,6 +297,7 @@ impl Ledger {
         &self,
         session: &Session,
         generation: Generation,
+        sources: &[SourceContext],
         moves: &[Move],
     ) -> Result<(), Fault> {
         let fresh: Vec<&Moved> =
@@ -267,14 +305,20 @@ impl Ledger {
         if fresh.is_empty() {
             return Ok(());
         }
-        let (sinks, sources, partitions) = split(fresh.iter().map(|moved| &moved.key));
+        let (sinks, names, partitions) = split(fresh.iter().map(|moved| &moved.key));
         let positions: Vec<i64> = fresh.iter().map(|moved| moved.from.0).collect();
+        let (ids, places) = incarnations(fresh.iter().map(|moved| {
+            let source = sources.iter().find(|source| source.name == moved.key.source);
+            source.map(|source| &source.incarnation)
+        }));
         let sql = format!(
             "insert into {0}.slices
-                 (pipeline, sink, source, partition, generation, seq, position, first)
-             select $1, s.sink, s.source, s.partition, $2, 0, s.position, s.position
-               from unnest($3::text[], $4::text[], $5::int4[], $6::int8[])
-                 as s (sink, source, partition, position)
+                 (pipeline, sink, source, partition, generation, seq, position, first,
+                  topic_id, cluster_id)
+             select $1, s.sink, s.source, s.partition, $2, 0, s.position, s.position,
+                    s.topic_id, s.cluster_id
+               from unnest($3::text[], $4::text[], $5::int4[], $6::int8[], $7::text[], $8::text[])
+                 as s (sink, source, partition, position, topic_id, cluster_id)
               where exists (select from {0}.pipelines where pipeline = $1 and generation = $2)
              on conflict do nothing",
             self.schema
@@ -282,7 +326,16 @@ impl Ledger {
         session
             .within(session.client.execute(
                 &sql,
-                &[&self.pipeline, &generation.0, &sinks, &sources, &partitions, &positions],
+                &[
+                    &self.pipeline,
+                    &generation.0,
+                    &sinks,
+                    &names,
+                    &partitions,
+                    &positions,
+                    &ids,
+                    &places,
+                ],
             ))
             .await?;
         Ok(())
@@ -363,7 +416,8 @@ impl Ledger {
     }
 
     /// Moves one slice by hand, or drops it, within the open transaction; `false` where there is none.
-    /// Its counters no longer tell of all between where it began and where it stands.
+    /// Its counters no longer tell of all between where it began and where it stands, and of which source it
+    /// is, the next run finds out.
     pub async fn reposition(
         &self,
         session: &Session,
@@ -376,7 +430,7 @@ impl Ledger {
             Some(position) => {
                 let sql = format!(
                     "update {}.slices set seq = seq + 1, position = $5, first = null,
-                            updated_at = now() {of}",
+                            topic_id = null, cluster_id = null, updated_at = now() {of}",
                     self.schema
                 );
                 session
@@ -441,7 +495,8 @@ fn key(row: &Row) -> SliceKey {
 
 /// The columns that [`slice()`] reads.
 pub(super) const SLICE: &str = "\
-sink, source, partition, seq, position, consumed, filtered, written, rejected, collapsed, rows";
+sink, source, partition, seq, position, consumed, filtered, written, rejected, collapsed, rows, \
+topic_id, cluster_id";
 
 /// A slice from the columns [`SLICE`].
 pub(super) fn slice(row: &Row) -> Slice {
@@ -458,5 +513,6 @@ pub(super) fn slice(row: &Row) -> Slice {
             collapsed: count(9),
             rows: count(10),
         },
+        incarnation: Incarnation { id: row.get(11), place: row.get(12) },
     }
 }

@@ -12,7 +12,7 @@ use super::retry::Fault;
 use crate::error::Error;
 
 /// The version that this program creates and understands.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 
 /// What brings the schema from the version before to each version.
 const MIGRATIONS: [&str; VERSION as usize] = [
@@ -68,6 +68,11 @@ create table if not exists @.rejects (
 );
 create index if not exists rejects_place
     on @.rejects (pipeline, sink, topic, partition, \"offset\");
+",
+    "\
+-- Of which of all topics of that name a position is, and in which cluster; null where nobody has looked yet.
+alter table @.slices add column if not exists topic_id text;
+alter table @.slices add column if not exists cluster_id text;
 ",
 ];
 

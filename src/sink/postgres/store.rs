@@ -23,7 +23,7 @@ use super::watch::TableWatch;
 use super::writer::PostgresWriter;
 use crate::error::{Error, Kind, Result};
 use crate::position::{Slice, SliceKey};
-use crate::record::{At, Offset};
+use crate::record::{At, Incarnation, Offset};
 use crate::sink::{
     Audit, Chunk, Column, Generation, Lock, Selection, Shape, Standby, Store, StoredReject, Target,
     Watch, Writer, WriterContext,
@@ -76,6 +76,27 @@ impl PostgresStore {
 
     fn ledger(&self, pipeline: &str) -> Ledger {
         Ledger::new(&self.schema, pipeline)
+    }
+
+    /// Begins a transaction of `generation`, in which no other one begins.
+    async fn begun(
+        &self,
+        session: &Session,
+        pipeline: &str,
+        generation: Generation,
+    ) -> Result<Ledger, Fault> {
+        let ledger = self.ledger(pipeline);
+        session.batch("begin isolation level read committed").await?;
+        let lock = "select pg_advisory_xact_lock_shared($1)";
+        session.within(session.client.execute(lock, &[&self.keys(pipeline).write])).await?;
+        match ledger.generation(session).await? {
+            Some(stored) if stored == generation => Ok(ledger),
+            Some(stored) => Err(ledger.fenced(generation, stored).into()),
+            None => {
+                let why = format!("pipeline `{pipeline}` has no generation; begin one first");
+                Err(Error::internal(why).into())
+            }
+        }
     }
 }
 
@@ -169,19 +190,7 @@ impl Store for PostgresStore {
         let name = application_name(pipeline, "positions");
         let what = format!("store the first positions of pipeline `{pipeline}`");
         self.with_session(&name, &what, async |session| {
-            let ledger = self.ledger(pipeline);
-            session.batch("begin isolation level read committed").await?;
-            let lock = "select pg_advisory_xact_lock_shared($1)";
-            session.within(session.client.execute(lock, &[&self.keys(pipeline).write])).await?;
-            // Under the lock no generation begins.
-            match ledger.generation(&session).await? {
-                Some(stored) if stored == generation => {}
-                Some(stored) => return Err(ledger.fenced(generation, stored).into()),
-                None => {
-                    let why = format!("pipeline `{pipeline}` has no generation; begin one first");
-                    return Err(Error::internal(why).into());
-                }
-            }
+            let ledger = self.begun(&session, pipeline, generation).await?;
             ledger.insert(&session, generation, slices).await.map_err(|fault| {
                 if fault.code() == Some(&SqlState::UNIQUE_VIOLATION) {
                     Error::new(Kind::Sink, format!("a slice is stored already: {fault}")).into()
@@ -189,6 +198,22 @@ impl Store for PostgresStore {
                     fault
                 }
             })?;
+            session.batch("commit").await
+        })
+    }
+
+    fn identify(
+        &self,
+        pipeline: &str,
+        generation: Generation,
+        source: &str,
+        incarnation: &Incarnation,
+    ) -> Result<()> {
+        let name = application_name(pipeline, "positions");
+        let what = format!("store which source the positions of pipeline `{pipeline}` are of");
+        self.with_session(&name, &what, async |session| {
+            let ledger = self.begun(&session, pipeline, generation).await?;
+            ledger.identify(&session, source, incarnation).await?;
             session.batch("commit").await
         })
     }

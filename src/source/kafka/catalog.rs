@@ -11,7 +11,7 @@ use super::config::Connection;
 use super::faults;
 use super::ffi::Client;
 use crate::error::{Error, Result};
-use crate::record::{Offset, Partition};
+use crate::record::{Incarnation, Offset, Partition};
 use crate::source::{Bounds, Catalog, Start};
 
 /// How long a question to the brokers may take altogether.
@@ -115,6 +115,14 @@ pub(super) fn offsets(
 impl Catalog for TopicCatalog {
     fn describe(&self) -> String {
         format!("Kafka topic `{}` on `{}`", self.connection.topic, self.connection.brokers)
+    }
+
+    fn incarnation(&mut self) -> Result<Incarnation> {
+        self.ask(|client, connection, limit| {
+            let id = client.topic_id(&connection.name, limit)?;
+            // The answer told the cluster as well, so nothing is waited for.
+            Ok(Incarnation { id, place: client.cluster_id(limit) })
+        })
     }
 
     fn partitions(&mut self) -> Result<Vec<Partition>> {

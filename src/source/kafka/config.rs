@@ -25,6 +25,9 @@ const ALIASES: [(&str, &str); 4] = [
     ("auto.commit.enable", "enable.auto.commit"),
 ];
 
+/// What the client must say of itself, beside what the user wants to hear: which topic it reads, by id.
+const HEARD: &str = "metadata";
+
 /// How many workers share a client.
 const SHARE: usize = 4;
 
@@ -75,6 +78,9 @@ impl Connection {
             }
             client.insert(setting.into(), value.clone());
         }
+        let heard = client.get("debug").filter(|heard| !heard.trim().is_empty());
+        let heard = heard.map_or_else(|| HEARD.into(), |heard| format!("{heard},{HEARD}"));
+        client.insert("debug".into(), heard);
         let brokers = client.get("bootstrap.servers").cloned().unwrap_or_default();
         if brokers.trim().is_empty() {
             return Err(Error::config(format!(
@@ -85,6 +91,13 @@ impl Connection {
         let connection = Connection { topic: topic.into(), name, brokers, group, client };
         connection.native()?;
         Ok(connection)
+    }
+
+    /// Whether it is to speak TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.client
+            .get("security.protocol")
+            .is_some_and(|name| name.to_lowercase().ends_with("ssl"))
     }
 
     /// A client. It connects by itself, in the background.
@@ -135,10 +148,11 @@ fn defaults(wanted: &Wanted<'_>, pipeline: &str) -> BTreeMap<String, String> {
     let isolation = if wanted.uncommitted { "read_uncommitted" } else { "read_committed" };
     let budget = wanted.budget.unwrap_or(MIB);
     // Partitions share one queue, so its limits are those of the reader. Up to one more answer of each
-    // broker is on its way when they are met, and the rest of the budget is for those.
+    // broker is on its way when they are met, and the rest of the budget is for those: an answer counts its
+    // bytes as the producer compressed them, which may be eight times fewer than they turn out to be.
     let queue = (budget / 2 / 1024).clamp(1, 2_097_151);
     let records = (budget / 2 / OVERHEAD).clamp(1_000, 1_000_000);
-    let answer = (budget / 4).clamp(MIB, 50 * MIB);
+    let answer = (budget / 16).clamp(MIB, 50 * MIB);
     let fixed = [
         ("enable.auto.commit", "false"),
         ("enable.auto.offset.store", "false"),
@@ -162,7 +176,9 @@ fn defaults(wanted: &Wanted<'_>, pipeline: &str) -> BTreeMap<String, String> {
         // No group is joined, so this only bounds how long a commit waits for a coordinator, and how
         // long librdkafka 2.12 spins on a core when it is closed while a commit waits for one.
         ("session.timeout.ms", "2000"),
-        ("log.connection.close", "false"),
+        // Of a client that fetches, brokers close idle connections; one that asks wants to know why it was
+        // hung up on.
+        ("log.connection.close", if wanted.budget.is_some() { "false" } else { "true" }),
         // Telemetry is sent while a client is closed, which would make closing wait for the network.
         ("enable.metrics.push", "false"),
     ];
@@ -172,7 +188,7 @@ fn defaults(wanted: &Wanted<'_>, pipeline: &str) -> BTreeMap<String, String> {
         ("queued.max.messages.kbytes", queue.to_string()),
         ("queued.min.messages", records.to_string()),
         ("fetch.max.bytes", answer.to_string()),
-        ("fetch.message.max.bytes", (answer / 4).max(MIB).to_string()),
+        ("fetch.message.max.bytes", (answer / 4).max(MIB / 4).to_string()),
     ];
     let fixed = fixed.into_iter().map(|(name, value)| (name, value.to_owned()));
     fixed.chain(counted).map(|(name, value)| (name.to_owned(), value)).collect()

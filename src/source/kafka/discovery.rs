@@ -17,7 +17,7 @@ use super::faults;
 use super::ffi::Client;
 use crate::error::{Error, Result};
 use crate::record::{Offset, Partition};
-use crate::source::{Assignment, Bounds, Late, Ordered};
+use crate::source::{Assignment, Bounds, Late, Ordered, Silence};
 
 /// How long a question may take, which is how long the thread may outlive its reader.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -56,6 +56,9 @@ pub(super) enum Found {
 /// where only committed records are read.
 type Ends = Arc<Mutex<Option<(Instant, BTreeMap<Partition, Offset>)>>>;
 
+/// Since when that is asked in vain, and why.
+type Silent = Arc<Mutex<Option<(Instant, String)>>>;
+
 /// A thread that asks for the topic's partitions at an interval and announces those that are new and
 /// this worker's, each with its beginning, or that the topic is gone. Of an ordered source, a partition
 /// is announced once the older ones are durable up to where they ended when it was found. It ends within
@@ -65,6 +68,7 @@ pub(super) struct Discovery {
     thread: Option<JoinHandle<()>>,
     found: Receiver<Found>,
     ends: Ends,
+    silent: Silent,
 }
 
 impl Discovery {
@@ -79,7 +83,7 @@ impl Discovery {
     ) -> Result<Discovery> {
         let stop = Arc::new(AtomicBool::new(false));
         let (announce, found) = bounded(FOUND);
-        let ends = Ends::default();
+        let (ends, silent) = (Ends::default(), Silent::default());
         let mut search = Search {
             client,
             connection: connection.clone(),
@@ -91,6 +95,7 @@ impl Discovery {
             missing: 0,
             stop: Arc::clone(&stop),
             ends: Arc::clone(&ends),
+            silent: Arc::clone(&silent),
         };
         search.hold(late);
         let every = every.map(|every| every.max(Duration::from_millis(10)));
@@ -98,7 +103,7 @@ impl Discovery {
             .name(format!("tidegate-discovery-{}", assignment.worker))
             .spawn(move || search.run(every))
             .map_err(|error| Error::internal("cannot start a thread").because(error))?;
-        Ok(Discovery { stop, thread: Some(thread), found, ends })
+        Ok(Discovery { stop, thread: Some(thread), found, ends, silent })
     }
 
     /// What was found, if anything.
@@ -111,6 +116,16 @@ impl Discovery {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, ends) = ends.as_ref().filter(|(asked, _)| asked.elapsed() < FRESH)?;
         ends.get(&partition).map(|end| end.0)
+    }
+
+    /// For how long no broker has said where the partitions end, if that is so.
+    pub(super) fn silence(&self) -> Option<Silence> {
+        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let silence = |(since, cause): &(Instant, String)| Silence {
+            lasts: since.elapsed(),
+            cause: cause.clone(),
+        };
+        silent.as_ref().map(silence)
     }
 
     /// Asks the thread to end, without waiting for it.
@@ -145,6 +160,7 @@ struct Search {
     missing: u32,
     stop: Arc<AtomicBool>,
     ends: Ends,
+    silent: Silent,
 }
 
 /// Partitions that are not announced yet, and whether it was said that they wait.
@@ -216,15 +232,37 @@ impl Search {
         if owned.is_empty() {
             return false;
         }
-        let mut moved = false;
-        if let Ok(found) = offsets(&self.client, &self.connection, &owned, Raw::End, LIMIT) {
-            let ends = found.into_iter().filter_map(|(partition, end)| Some((partition, end?)));
-            let ends = ends.collect();
-            let mut known = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-            moved = known.as_ref().is_none_or(|(_, known)| *known != ends);
-            *known = Some((Instant::now(), ends));
-        }
+        let asked = Instant::now();
+        let found = match offsets(&self.client, &self.connection, &owned, Raw::End, LIMIT) {
+            Ok(found) => found,
+            Err(code) => {
+                self.unanswered(asked, code);
+                return false;
+            }
+        };
+        self.answered();
+        let ends = found.into_iter().filter_map(|(partition, end)| Some((partition, end?)));
+        let ends = ends.collect();
+        let mut known = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = known.as_ref().is_none_or(|(_, known)| *known != ends);
+        *known = Some((Instant::now(), ends));
         moved
+    }
+
+    fn unanswered(&self, asked: Instant, code: Code) {
+        let heard = self.client.events().last();
+        let cause = heard.map_or_else(|| code.to_string(), |(_, text)| text);
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = silent.as_ref().map_or(asked, |(since, _)| *since);
+        *silent = Some((since, cause));
+    }
+
+    fn answered(&self) {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((since, _)) = silent.take().filter(|(since, _)| since.elapsed() > FRESH) {
+            tracing::info!(target: "tidegate::kafka", topic = self.connection.topic,
+                seconds = since.elapsed().as_secs(), "the brokers answer again");
+        }
     }
 
     /// Looks once. What fails is tried again at the next interval.

@@ -92,13 +92,10 @@ pub(super) fn unreachable(
 ) -> Error {
     let brokers = &connection.brokers;
     let (cause, advice) = match client.events().last() {
-        Some((Code::SSL, text)) => (format!(": {text}"), "check the TLS settings"),
+        Some((Code::SSL, text)) => (format!(": {text}"), "check the TLS settings (`ssl.*`)"),
         Some((Code::Resolve, text)) => (format!(": {text}"), "correct the host name"),
-        Some((_, text)) => (format!(": {text}"), "check the address, and that the broker runs"),
-        None => (
-            format!(": {code}"),
-            "check the address, `security.protocol`, and that the broker runs",
-        ),
+        Some((_, text)) => (format!(": {text}"), check(connection)),
+        None => (format!(": {code}"), check(connection)),
     };
     let seconds = limit.as_secs();
     Error::new(
@@ -107,4 +104,14 @@ pub(super) fn unreachable(
     )
     .because(code)
     .retryable(true)
+}
+
+/// What may be the matter with a connection that fails without a code that says so.
+fn check(connection: &Connection) -> &'static str {
+    if connection.speaks_tls() {
+        "check the address, the TLS settings (`ssl.*`), and that the broker runs"
+    } else {
+        "check the address, that the broker runs, and `security.protocol`: a broker that asks for TLS \
+         hangs up on a client without"
+    }
 }

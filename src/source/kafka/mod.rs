@@ -13,6 +13,7 @@ mod events;
 mod faults;
 mod ffi;
 mod reader;
+mod witness;
 
 use std::collections::BTreeMap;
 use std::fmt;

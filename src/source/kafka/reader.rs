@@ -15,14 +15,22 @@ use super::cover::Cover;
 use super::discovery::{Discovery, Found};
 use super::faults;
 use super::ffi::{Client, Message, Messages, Queue};
+use super::witness::Witness;
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::record::{Offset, Partition, Policy, Record};
 use crate::source::decode::decode;
-use crate::source::{Assignment, Batch, Poll, Reader, Standing};
+use crate::source::{Assignment, Batch, Poll, Reader, Silence, Standing};
 
 /// How many messages are taken from the queue at a time: few enough to stay in the cache.
 const CHUNK: usize = 256;
+
+/// How many bytes one poll hands over, roughly: each record lies twice in memory until its row is encoded,
+/// so that few large ones are enough.
+const ROUND: usize = 1 << 20;
+
+/// What a record is taken to count before any was read.
+const LARGE: usize = 64 << 10;
 
 /// What a record counts beside its key and value.
 const RECORD: usize = 64;
@@ -49,6 +57,9 @@ pub(super) struct TopicReader<C> {
     discovery: Option<Discovery>,
     opened: bool,
     tracks: Tracks,
+    /// The mean size of the records that were taken last.
+    size: usize,
+    witness: Witness,
     /// Partitions that were late at start and still wait.
     late: BTreeSet<Partition>,
     /// How many commits have not been answered.
@@ -110,7 +121,10 @@ impl<C: Codec> TopicReader<C> {
         policy: Policy,
         discover_every: Duration,
     ) -> Self {
+        let expected = assignment.incarnation.id.clone();
+        let witness = Witness::new(&connection.topic, &connection.brokers, expected);
         TopicReader {
+            witness,
             connection,
             codec,
             assignment,
@@ -120,6 +134,7 @@ impl<C: Codec> TopicReader<C> {
             discovery: None,
             opened: false,
             tracks: Tracks::default(),
+            size: LARGE,
             late: BTreeSet::new(),
             unanswered: 0,
         }
@@ -208,14 +223,22 @@ impl<C: Codec> TopicReader<C> {
         faults::error(code, text, &self.connection)
     }
 
-    /// Takes from the queue what is there, up to `limit`. Says whether it was emptied.
+    /// Takes from the queue what is there, up to `limit` records or about [`ROUND`] bytes. Says whether it was
+    /// emptied.
     fn fetch(&mut self, queue: &Queue, limit: usize, batch: &mut Batch<C::Value>) -> Result<bool> {
         let mut left = limit.max(1);
-        while left > 0 {
-            let asked = left.min(CHUNK);
+        let begun = batch.bytes;
+        while left > 0 && batch.bytes - begun < ROUND {
+            let asked = left.min(CHUNK).min(ROUND / self.size + 1);
+            let before = batch.bytes;
             let messages = queue.consume(asked);
+            // After they were taken, and before any of them is looked at.
+            self.witness.attest(queue.client().events(), messages.len() > 0)?;
             self.sort(queue.client(), &messages, batch)?;
             left -= messages.len();
+            if let Some(size) = (batch.bytes - before).checked_div(messages.len()) {
+                self.size = size.max(RECORD);
+            }
             if messages.len() < asked {
                 let events = queue.client().serve();
                 self.sort(queue.client(), &events, batch)?;
@@ -472,6 +495,10 @@ impl<C: Codec> Reader<C::Value> for TopicReader<C> {
             Standing { lane, position: Offset(position), end: end.map(Offset) }
         };
         self.tracks.iter().map(standing).collect()
+    }
+
+    fn silence(&self) -> Option<Silence> {
+        self.discovery.as_ref()?.silence()
     }
 }
 

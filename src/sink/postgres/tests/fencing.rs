@@ -9,7 +9,7 @@ use super::super::testing::{Row, url};
 use super::rig::{PIPELINE, Rig};
 use crate::error::Kind;
 use crate::position::{Counters, Slice, SliceKey};
-use crate::record::{Offset, Partition};
+use crate::record::{Incarnation, Offset, Partition};
 use crate::sink::Generation;
 
 fn put(k: i64) -> Row {
@@ -87,6 +87,7 @@ fn first_positions_are_stored_once_and_by_the_generation_that_begun() {
         seq: 0,
         position: Offset(42),
         counters: Counters::default(),
+        incarnation: Incarnation { id: Some("first".into()), place: Some("here".into()) },
     };
     let slices = [slice];
     let stale = rig.store.create(PIPELINE, Generation(0), &slices).expect_err("not its generation");

@@ -9,7 +9,7 @@ use super::super::target::Spec;
 use super::super::testing::{Place, Row, chunk, lane, url};
 use crate::error::Result;
 use crate::figures::StoreMeter;
-use crate::record::{Lane, Offset, Policy, RejectLimit, Span};
+use crate::record::{Incarnation, Lane, Offset, Policy, RejectLimit, Span};
 use crate::run::Abort;
 use crate::sink::{
     Flush, Generation, Postgres, Shape, Sink, SinkContext, SinkFlush, SinkId, SourceContext,
@@ -107,6 +107,7 @@ impl Rig {
                 name: "orders".into(),
                 policy: self.policy,
                 limit: RejectLimit::default(),
+                incarnation: Incarnation::default(),
             }],
             guard: Arc::default(),
             sinks: sinks.collect(),

@@ -20,7 +20,7 @@ fn concurrent_first_starts_create_the_schema_once() {
             start.join().expect("joined").expect("prepared");
         }
     });
-    assert_eq!(place.lines("select version from #.version"), ["(2)"]);
+    assert_eq!(place.lines("select version from #.version"), ["(3)"]);
 }
 
 #[test]

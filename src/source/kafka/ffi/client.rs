@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::bindings as sys;
@@ -13,7 +13,6 @@ use rdkafka::types::{RDKafkaErrorCode, RDKafkaType};
 
 use super::super::events::Events;
 use super::{Messages, code};
-use crate::source::Wake;
 
 /// A librdkafka consumer, which several readers may share: its threads, its connections, its fetches. All
 /// calls may come from any thread. Records come by [`Queue`](super::Queue)s.
@@ -23,15 +22,11 @@ use crate::source::Wake;
 pub(in super::super) struct Client {
     pub(super) native: *mut sys::rd_kafka_t,
     queue: *mut sys::rd_kafka_queue_t,
-    // Lent to librdkafka's callbacks, so they are dropped after the client is destroyed.
-    readers: Box<Readers>,
+    // Lent to librdkafka's callbacks, so it is dropped after the client is destroyed.
     events: Arc<Events>,
 }
 
-/// Whom an event wakes that belongs to no partition.
-type Readers = Mutex<Vec<Wake>>;
-
-// SAFETY: librdkafka's handles and queues may be used from any thread; `Readers`, `Events` are `Sync`.
+// SAFETY: librdkafka's handles and queues may be used from any thread; `Events` is `Sync`.
 unsafe impl Send for Client {}
 // SAFETY: as above.
 unsafe impl Sync for Client {}
@@ -61,27 +56,15 @@ impl Client {
             sys::rd_kafka_queue_get_consumer(native)
         };
         assert!(!queue.is_null(), "a client with a group has a consumer queue");
-        let readers = Box::<Readers>::default();
-        let opaque = ptr::from_ref::<Readers>(&readers).cast_mut().cast();
-        // SAFETY: the box keeps its address and outlives the callback, which `drop` disables.
+        let opaque = Arc::as_ptr(&events).cast_mut().cast();
+        // SAFETY: `events` keeps its address and outlives the callback, which `drop` disables.
         unsafe { sys::rd_kafka_queue_cb_event_enable(queue, Some(on_event), opaque) };
-        Ok(Client { native, queue, readers, events })
+        Ok(Client { native, queue, events })
     }
 
     /// What librdkafka said outside of answers.
     pub(in super::super) fn events(&self) -> &Events {
         &self.events
-    }
-
-    /// Has `wake` called for events too.
-    pub(super) fn listen(&self, wake: Wake) {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
-    }
-
-    /// Undoes [`listen`](Self::listen).
-    pub(super) fn unlisten(&self, wake: &Wake) {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        readers.retain(|reader| !reader.is(wake));
     }
 
     /// Takes the events that are there and belong to no partition, without waiting, and serves the
@@ -178,9 +161,8 @@ pub(super) fn millis(limit: Duration) -> c_int {
 }
 
 unsafe extern "C" fn on_event(_: *mut sys::rd_kafka_t, opaque: *mut c_void) {
-    // SAFETY: `opaque` is the client's boxed `Readers`, which outlives this callback.
-    let readers = unsafe { &*opaque.cast::<Readers>() };
-    readers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Wake::wake);
+    // SAFETY: `opaque` is the client's `Events`, which outlives this callback.
+    unsafe { &*opaque.cast::<Events>() }.wake();
 }
 
 unsafe extern "C" fn on_error(

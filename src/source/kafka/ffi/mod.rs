@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod client;
+mod describe;
 mod messages;
 mod queue;
 

@@ -37,7 +37,7 @@ impl Queue {
         let (queue, commits) = unsafe {
             (sys::rd_kafka_queue_new(client.native), sys::rd_kafka_queue_new(client.native))
         };
-        client.listen(wake.clone());
+        client.events().listen(wake.clone());
         let wake = Box::new(wake);
         let opaque = ptr::from_ref::<Wake>(&wake).cast_mut().cast();
         // SAFETY: the box keeps its address and outlives the callback, which `drop` disables.
@@ -54,7 +54,7 @@ impl Queue {
     pub(in super::super) fn silence(&self) {
         // SAFETY: the queue is live. The callback runs under the lock that this call takes.
         unsafe { sys::rd_kafka_queue_cb_event_enable(self.queue, None, ptr::null_mut()) };
-        self.client.unlisten(&self.wake);
+        self.client.events().unlisten(&self.wake);
     }
 
     /// Takes up to `limit` messages that are there, without waiting. Fewer than `limit` means that the
