@@ -113,6 +113,11 @@ impl Error {
         Self::new(Kind::Source, message)
     }
 
+    /// A stored position that the log does not fit.
+    pub fn position(message: impl Into<String>) -> Self {
+        Self::new(Kind::Position, message)
+    }
+
     /// An error of the sink.
     pub fn sink(message: impl Into<String>) -> Self {
         Self::new(Kind::Sink, message)

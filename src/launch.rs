@@ -184,7 +184,7 @@ fn missing(
 fn same(slice: &Slice, found: &Incarnation, source: &SourcePlan) -> Result<()> {
     let (key, position, name) = (&slice.key, slice.position, &source.name);
     let what = source.catalog.describe();
-    Err(Error::source(match slice.incarnation.differs(found) {
+    Err(Error::position(match slice.incarnation.differs(found) {
         None => return Ok(()),
         Some(Differs::Place(stored, found)) => format!(
             "{key} is stored at {position} of cluster `{stored}`, but {what} is of cluster `{found}`, whose \
@@ -202,21 +202,21 @@ fn same(slice: &Slice, found: &Incarnation, source: &SourcePlan) -> Result<()> {
 /// Refuses a stored position that the log no longer holds, with the range that is lost (contract C9).
 fn within(slice: &Slice, bounds: &BTreeMap<Partition, Bounds>) -> Result<()> {
     let Some(bounds) = bounds.get(&slice.key.partition) else {
-        return Err(Error::source(format!(
+        return Err(Error::position(format!(
             "{} is stored at {}, but the partition is gone; if the topic was recreated, drop its \
              positions with `tidegate positions --forget`",
             slice.key, slice.position
         )));
     };
     if slice.position < bounds.first {
-        return Err(Error::source(format!(
+        return Err(Error::position(format!(
             "{} is stored at {}, but the log starts at {}: offsets [{}, {}) are lost; to go on after \
              them, move it with `tidegate positions --set`",
             slice.key, slice.position, bounds.first, slice.position, bounds.first
         )));
     }
     if slice.position > bounds.end {
-        return Err(Error::source(format!(
+        return Err(Error::position(format!(
             "{} is stored at {}, but the log ends at {}; was the topic recreated? to read it from \
              elsewhere, move it with `tidegate positions --set` or `--forget`",
             slice.key, slice.position, bounds.end

@@ -104,7 +104,7 @@ fn what_one_sink_lacks_of_a_partition_that_another_has_is_not_skipped() {
     assert_eq!(story.client.execute(lacking, &[&story.schema, &table]).unwrap(), 1);
     common::delete_before(&story.topic, 3, 5);
     let (status, out, err) = story.run(&["--until-end"]).wait(LONG);
-    assert_eq!(status.code(), Some(4), "{out}\n{err}");
+    assert_eq!(status.code(), Some(10), "{out}\n{err}");
     assert!(err.contains("[0, 5) are lost"), "{err}");
 }
 

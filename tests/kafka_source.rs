@@ -714,7 +714,7 @@ fn commits_of_readers_that_share_a_client_are_answered_to_each() {
 
 fn fails(run: &mut Run<String>) -> String {
     let error = run.until(|_| false).expect_err("a position out of range");
-    assert_eq!(error.kind(), Kind::Source);
+    assert_eq!(error.kind(), Kind::Position);
     error.to_string()
 }
 

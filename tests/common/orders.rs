@@ -107,13 +107,21 @@ impl Story {
     }
 }
 
-/// The one sentence of a bad end.
+/// The one sentence of a bad end with this exit code.
 pub fn sentence(process: Process, code: i32) -> String {
+    let (found, sentence) = ending(process);
+    assert_eq!(found, code, "{sentence}");
+    sentence
+}
+
+/// Exit code and sentence of a bad end.
+pub fn ending(process: Process) -> (i32, String) {
     let (status, out, err) = process.wait(LONG);
-    assert_eq!(status.code(), Some(code), "{out}\n{err}");
+    let code = status.code().filter(|code| *code != 0);
+    let code = code.unwrap_or_else(|| panic!("{status}\n{out}\n{err}"));
     let sentences: Vec<_> = err.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
     let [sentence] = sentences[..] else { panic!("not one sentence: {err}") };
-    sentence.to_owned()
+    (code, sentence.to_owned())
 }
 
 /// Waits for an answer with `status`, and returns its reason.

@@ -359,7 +359,7 @@ impl<C: Codec> TopicReader<C> {
                  to go on with `positions --set`, or start over with `--forget`"
             ),
         };
-        Error::source(sentence).because(code)
+        Error::position(sentence).because(code)
     }
 
     /// Hands out the spans of this poll, and stops fetching what has reached its end.

@@ -34,7 +34,7 @@ impl Witness {
         match events.topic_id(topic) {
             Some(found) if found == *expected => self.certain = Some(changes),
             Some(found) => {
-                return Err(Error::source(format!(
+                return Err(Error::position(format!(
                     "topic `{topic}` on `{brokers}` was created again while it was read: its id was \
                      `{expected}` and is `{found}`; nothing of the new one was taken, and what was left of \
                      the old one is gone: start over with `tidegate positions --forget {topic}`, or choose \

@@ -110,6 +110,16 @@ impl Client {
         topic: &CStr,
         limit: Duration,
     ) -> Result<Vec<i32>, RDKafkaErrorCode> {
+        Ok(self.metadata(topic, limit)?.0)
+    }
+
+    /// Asks for the partitions of `topic`, in order, and for a broker that knows it: the leader of one of
+    /// them, or else any.
+    pub(super) fn metadata(
+        &self,
+        topic: &CStr,
+        limit: Duration,
+    ) -> Result<(Vec<i32>, Option<i32>), RDKafkaErrorCode> {
         // SAFETY: the handles are live until destroyed here; the answer is read within its counts,
         // error fields as the numbers that they are in C.
         unsafe {
@@ -128,10 +138,14 @@ impl Client {
                 let topic = (*metadata).topics;
                 success(code(ptr::addr_of!((*topic).err).cast::<i32>().read())).map(|()| {
                     let count = usize::try_from((*topic).partition_cnt).unwrap_or(0);
+                    let partition = |index| (*topic).partitions.add(index);
                     let mut ids: Vec<i32> =
-                        (0..count).map(|index| (*(*topic).partitions.add(index)).id).collect();
+                        (0..count).map(|index| (*partition(index)).id).collect();
                     ids.sort_unstable();
-                    ids
+                    let mut leaders = (0..count).map(|index| (*partition(index)).leader);
+                    let leader = leaders.find(|id| *id >= 0);
+                    let any = || ((*metadata).broker_cnt > 0).then(|| (*(*metadata).brokers).id);
+                    (ids, leader.or_else(any))
                 })
             };
             sys::rd_kafka_metadata_destroy(metadata);

@@ -20,6 +20,8 @@ impl Client {
         topic: &CStr,
         limit: Duration,
     ) -> Result<Option<String>, RDKafkaErrorCode> {
+        // Unless told, it asks the controller, which a client may not reach.
+        let (_, broker) = self.metadata(topic, limit)?;
         let mut name = topic.as_ptr();
         // SAFETY: the client is live; what is made here is destroyed here, after its last use. The request
         // copies the names and options, and its answer arrives as one event on a queue of its own.
@@ -37,6 +39,9 @@ impl Client {
                 ptr::null_mut(),
                 0,
             );
+            if let Some(broker) = broker {
+                sys::rd_kafka_AdminOptions_set_broker(options, broker, ptr::null_mut(), 0);
+            }
             sys::rd_kafka_DescribeTopics(native, topics, options, queue);
             // The client gives up by itself at the limit, and then there is an event that says so.
             let event = sys::rd_kafka_queue_poll(queue, millis(limit + Duration::from_secs(1)));
