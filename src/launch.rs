@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::plan::{Plan, SinkPlan, SourcePlan, StorePlan};
-use crate::position::{Counters, Slice, SliceKey, resume};
+use crate::position::{Counters, Slice, SliceKey, leader_epochs, resume};
 use crate::record::{Differs, Incarnation, Offset, Partition};
 use crate::sink::Generation;
 use crate::source::{Bounds, Late};
@@ -37,6 +37,8 @@ pub struct SourceLaunch {
     pub incarnation: Incarnation,
     /// Where each partition's reading begins, but for those that are late.
     pub starts: BTreeMap<Partition, Offset>,
+    /// Under which leaders what lies before was written, as far as that is known.
+    pub leader_epochs: BTreeMap<Partition, i32>,
     /// The partitions that wait for the older ones; `None` where the order does not matter.
     pub late: Option<Late>,
     /// Where a bounded run ends.
@@ -120,7 +122,9 @@ pub fn launch(
         }
         let starts = resume(launched.iter().flat_map(|store| &store.slices), &source.name);
         let ends = until_end.then(|| bounds.iter().map(|(p, b)| (*p, b.end)).collect());
-        sources.push(SourceLaunch { incarnation, starts, late, ends });
+        let slices = launched.iter().flat_map(|store| &store.slices);
+        let leader_epochs = leader_epochs(slices, &source.name, &starts);
+        sources.push(SourceLaunch { incarnation, starts, leader_epochs, late, ends });
     }
     Ok(Launch { stores: launched, sources })
 }
@@ -175,6 +179,7 @@ fn missing(
             position,
             counters: Counters::default(),
             incarnation: Incarnation::default(),
+            leader_epoch: None,
         })
         .collect())
 }

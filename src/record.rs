@@ -125,6 +125,9 @@ pub struct Span {
     pub records: u64,
     /// Between which timestamps they lie, where they have any.
     pub times: Option<Times>,
+    /// Under which leader the record right before `upto` was written; `None` where there is none, or the
+    /// source has no leaders.
+    pub leader_epoch: Option<i32>,
 }
 
 /// The least and the greatest timestamp of some records, in milliseconds since 1970-01-01 UTC.

@@ -249,6 +249,7 @@ fn launch(prepared: &Prepared, found: &[Found], windows: &[Window]) -> Launch {
         position,
         counters: Counters::default(),
         incarnation: Incarnation::default(),
+        leader_epoch: None,
     });
     let stores = prepared
         .stores
@@ -266,7 +267,13 @@ fn launch(prepared: &Prepared, found: &[Found], windows: &[Window]) -> Launch {
             *end = (*end).max(*upto);
         }
         let incarnation = found[usize::from(source.id.0)].incarnation.clone();
-        SourceLaunch { incarnation, starts, late: None, ends: Some(ends) }
+        SourceLaunch {
+            incarnation,
+            starts,
+            leader_epochs: BTreeMap::new(),
+            late: None,
+            ends: Some(ends),
+        }
     });
     Launch { stores, sources: sources.collect() }
 }

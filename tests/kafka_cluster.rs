@@ -9,6 +9,7 @@ use common::load::free;
 use common::orders::{Story, figures, until_probed};
 use common::services::Services;
 use common::{Order, eventually, figure, model, rows};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 
 const LONG: Duration = Duration::from_secs(90);
 
@@ -104,5 +105,51 @@ fn a_leader_that_moves_fifty_times_costs_nothing() {
     assert!(!err.contains("outside of the log"), "{err}");
     let table = format!("{}.valid_orders", story.schema);
     assert!(rows(&mut story.client, &table) == model((0..events).map(Order::event)));
+    story.forget();
+}
+
+/// Leader and replicas of partition 0.
+fn leader(brokers: &str, topic: &str) -> (i32, Vec<i32>) {
+    let mut client = rdkafka::ClientConfig::new();
+    let client: BaseConsumer = client.set("bootstrap.servers", brokers).create().unwrap();
+    let metadata = eventually(LONG, || client.fetch_metadata(Some(topic), LONG).ok());
+    let metadata = metadata.expect("a broker answers");
+    let partition = &metadata.topics()[0].partitions()[0];
+    (partition.leader(), partition.replicas().to_vec())
+}
+
+/// FR-48, FR-59: a replica that had not followed became the leader, the log was cut off and written again,
+/// beyond the stored position. What lies before it now is not what was read: the run says so, between two runs
+/// too.
+#[test]
+fn a_log_that_was_cut_off_and_written_again_is_not_read_from_the_old_position() {
+    let services = Services::start(2, 3, false);
+    let mut story = Story::with(
+        &services.brokers(),
+        "unclean",
+        (1, 2),
+        &[("unclean.leader.election.enable", "true"), ("min.insync.replicas", "1")],
+    );
+    story.produce(0..50);
+    let (first, replicas) = leader(&story.brokers, &story.topic);
+    let second = *replicas.iter().find(|replica| **replica != first).expect("two replicas");
+    services.kill(second as u16);
+    story.produce(50..150);
+    story.does("run", &["--until-end"]);
+    assert_eq!(story.stored(), [(0, 150)].into());
+
+    services.kill(first as u16);
+    services.restart(second as u16);
+    let led = || (leader(&story.brokers, &story.topic).0 == second).then_some(());
+    eventually(LONG, led).expect("the one that had not followed leads");
+    story.produce(1000..1200);
+    let told = story.fails("run", &["--until-end"], 10);
+    for part in ["position 150", &story.topic, "cut off and written again", "positions --set"] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert_eq!(story.stored(), [(0, 150)].into());
+    let place = format!("{}[0]=50", story.topic);
+    story.does("positions", &["--set", &place]);
+    assert_eq!(figure(&story.does("run", &["--until-end"]), "consumed"), 350);
     story.forget();
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::load::free;
-use common::orders::{Story, ending, figures, sentence, until_probed};
+use common::orders::{Story, ending, figures, until_probed};
 use common::{Order, eventually, figure};
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};

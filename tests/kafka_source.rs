@@ -163,6 +163,7 @@ fn assignment(starts: impl IntoIterator<Item = (i32, i64)>) -> Assignment {
         worker: 0,
         peers: 1,
         starts: offsets(starts),
+        leader_epochs: BTreeMap::new(),
         ordered: None,
         incarnation: Incarnation::default(),
         ends: None,

@@ -66,6 +66,7 @@ pub(crate) fn input<'s, S: Source>(
         worker: scope.index(),
         peers: scope.peers(),
         starts: launch.starts.clone(),
+        leader_epochs: launch.leader_epochs.clone(),
         ordered: launch.late.clone().map(|late| {
             let durable = progress(Arc::clone(&live), id, source.name());
             Ordered { late, durable }

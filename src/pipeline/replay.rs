@@ -151,6 +151,7 @@ impl Pipeline {
         let nothing = SourceLaunch {
             incarnation: Incarnation::default(),
             starts: BTreeMap::new(),
+            leader_epochs: BTreeMap::new(),
             late: None,
             ends: Some(BTreeMap::new()),
         };

@@ -83,8 +83,14 @@ mod tests {
         assert!(!door.admits(&at(9)));
         assert!(door.admits(&at(10)));
         let (records, times) = (1, None);
-        let span =
-            |from, upto| Span { lane, from: Offset(from), upto: Offset(upto), records, times };
+        let span = |from, upto| Span {
+            lane,
+            from: Offset(from),
+            upto: Offset(upto),
+            records,
+            times,
+            leader_epoch: None,
+        };
         assert_eq!(door.clip(span(5, 10)), None);
         assert_eq!(door.clip(span(10, 12)), Some(span(10, 12)));
         let other = Span { lane: Lane { partition: Partition(3), ..lane }, ..span(0, 4) };

@@ -11,5 +11,5 @@ mod tally;
 
 pub use door::Door;
 pub use order::in_order;
-pub use slice::{Moved, Slice, SliceKey, cuts, durable, resume};
+pub use slice::{Moved, Slice, SliceKey, cuts, durable, leader_epochs, resume};
 pub use tally::{Counters, Outcome, tally};

@@ -39,6 +39,8 @@ pub struct Slice {
     /// Of which of all sources of that name; nothing is known where it was stored by an older version, or
     /// moved by hand.
     pub incarnation: Incarnation,
+    /// Under which leader the record right before the position was written, where that is known.
+    pub leader_epoch: Option<i32>,
 }
 
 /// One move of a slice, to be stored with the rows that it covers.
@@ -50,6 +52,8 @@ pub struct Moved {
     pub from: Offset,
     /// Its position after.
     pub upto: Offset,
+    /// Under which leader the record right before that was written, where that is known.
+    pub leader_epoch: Option<i32>,
     /// What to add to its counters.
     pub counters: Counters,
 }
@@ -67,6 +71,18 @@ pub fn resume<'a>(
             .or_insert(slice.position);
     }
     least
+}
+
+/// The leader epochs that go with [`resume`]'s positions, where they are known.
+pub fn leader_epochs<'a>(
+    slices: impl IntoIterator<Item = &'a Slice>,
+    source: &str,
+    starts: &BTreeMap<Partition, Offset>,
+) -> BTreeMap<Partition, i32> {
+    let of_source = slices.into_iter().filter(|slice| slice.key.source == source);
+    let stands = of_source
+        .filter(|slice| starts.get(&slice.key.partition).is_some_and(|at| *at == slice.position));
+    stands.filter_map(|slice| Some((slice.key.partition, slice.leader_epoch?))).collect()
 }
 
 /// The least position of each partition that all of `sinks` have stored: what is durable everywhere. A
@@ -122,6 +138,7 @@ mod tests {
             position: Offset(position),
             counters: Counters::default(),
             incarnation: Incarnation::default(),
+            leader_epoch: None,
         }
     }
 

@@ -205,6 +205,7 @@ impl Pending {
                     });
                     assert_eq!(joined.upto, span.from, "spans of a partition join");
                     joined.upto = span.upto;
+                    joined.leader_epoch = span.leader_epoch;
                     joined.records += span.records;
                 }
             }

@@ -400,6 +400,7 @@ impl Writer for Applier {
                 position: moved.from,
                 counters: Counters::default(),
                 incarnation: Incarnation::default(),
+                leader_epoch: None,
             });
             if slice.position != moved.from {
                 return Err(Error::sink(format!(
@@ -409,6 +410,7 @@ impl Writer for Applier {
             }
             slice.seq += 1;
             slice.position = moved.upto;
+            slice.leader_epoch = moved.leader_epoch;
             slice.counters += moved.counters;
         }
         if self.context.abort.is_raised() {

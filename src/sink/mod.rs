@@ -248,6 +248,7 @@ impl WriterContext {
                 key: self.slice_key(sink, span.lane),
                 from: span.from,
                 upto: span.upto,
+                leader_epoch: span.leader_epoch,
                 counters: counters.get(&span.lane).copied().unwrap_or_default(),
             })
             .collect()

@@ -334,7 +334,7 @@ fn read(cursor: &mut Cursor, upto: Offset, records: u64, spans: &mut Vec<Span>) 
             }
             None => {
                 let (lane, from) = (cursor.lane, cursor.position);
-                spans.push(Span { lane, from, upto: end, records, times: None })
+                spans.push(Span { lane, from, upto: end, records, times: None, leader_epoch: None })
             }
         }
         records = 0;

@@ -228,6 +228,8 @@ pub struct Assignment {
     /// Where the partitions known at start begin, for all workers. A partition that appears later
     /// begins at its beginning.
     pub starts: BTreeMap<Partition, Offset>,
+    /// Under which leaders what lies before the starts was written, where that is known.
+    pub leader_epochs: BTreeMap<Partition, i32>,
     /// Where partitions that are new, now or later, wait for the older ones; `None` where they are read
     /// at once.
     pub ordered: Option<Ordered>,

@@ -43,6 +43,7 @@ impl<C: Codec> Reader<C::Value> for Replayer<C> {
                 upto: Offset(offset.0 + 1),
                 records: 1,
                 times: None,
+                leader_epoch: None,
             });
         }
         Ok(if self.records.is_empty() { Poll::End } else { Poll::More })

@@ -29,8 +29,18 @@ impl Story {
 
     /// On the cluster at `brokers`.
     pub fn on(brokers: &str, name: &str, partitions: i32, replicas: i32) -> Self {
+        Self::with(brokers, name, (partitions, replicas), &[])
+    }
+
+    /// With settings of the topic.
+    pub fn with(
+        brokers: &str,
+        name: &str,
+        (partitions, replicas): (i32, i32),
+        settings: &[(&str, &str)],
+    ) -> Self {
         let topic = super::unique(name);
-        super::create(brokers, &topic, partitions, replicas, &[]);
+        super::create(brokers, &topic, partitions, replicas, settings);
         let mut client = super::connect();
         let schema = super::schema(&mut client, name);
         Story { brokers: brokers.to_owned(), topic, partitions, schema, client }

@@ -16,7 +16,7 @@ impl Services {
     pub fn start(slot: u16, brokers: u16, secured: bool) -> Self {
         let pid = std::process::id();
         // Below the ports that the system gives to clients, and 400 apart: see `scripts/services`.
-        let port = 20_000 + 400 * ((pid as u16 % 15) * 2 + slot);
+        let port = 20_000 + 400 * ((pid as u16 % 9) * 3 + slot);
         let folder = std::env::temp_dir().join(format!("tidegate-services-{pid}-{slot}"));
         let services = Services { folder, port, brokers };
         let count = brokers.to_string();

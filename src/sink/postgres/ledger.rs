@@ -353,6 +353,7 @@ impl Ledger {
         let seqs: Vec<i64> = moves.iter().map(|step| step.seq.unwrap_or(0)).collect();
         let from: Vec<i64> = moves.iter().map(|step| step.moved.from.0).collect();
         let upto: Vec<i64> = moves.iter().map(|step| step.moved.upto.0).collect();
+        let epochs: Vec<_> = moves.iter().map(|step| step.moved.leader_epoch).collect();
         let [consumed, filtered, written, rejected, collapsed, rows] =
             counts(moves.iter().map(|step| &step.moved.counters));
         let sql = format!(
@@ -360,12 +361,13 @@ impl Ledger {
                 set seq = s.seq + 1, position = m.upto, consumed = s.consumed + m.consumed,
                     filtered = s.filtered + m.filtered, written = s.written + m.written,
                     rejected = s.rejected + m.rejected, collapsed = s.collapsed + m.collapsed,
-                    rows = s.rows + m.rows, updated_at = now()
+                    rows = s.rows + m.rows, updated_at = now(),
+                    leader_epoch = case when m.upto = m.since then s.leader_epoch else m.leader_epoch end
                from unnest($3::text[], $4::text[], $5::int4[], $6::int8[], $7::int8[], $8::int8[],
                            $9::int8[], $10::int8[], $11::int8[], $12::int8[], $13::int8[],
-                           $14::int8[])
+                           $14::int8[], $15::int4[])
                  as m (sink, source, partition, seq, since, upto,
-                       consumed, filtered, written, rejected, collapsed, rows)
+                       consumed, filtered, written, rejected, collapsed, rows, leader_epoch)
               where s.pipeline = $1 and s.generation = $2 and s.sink = m.sink
                 and s.source = m.source and s.partition = m.partition
                 and s.seq = m.seq and s.position = m.since",
@@ -390,6 +392,7 @@ impl Ledger {
                     &rejected,
                     &collapsed,
                     &rows,
+                    &epochs,
                 ],
             ))
             .await?;
@@ -430,7 +433,8 @@ impl Ledger {
             Some(position) => {
                 let sql = format!(
                     "update {}.slices set seq = seq + 1, position = $5, first = null,
-                            topic_id = null, cluster_id = null, updated_at = now() {of}",
+                            topic_id = null, cluster_id = null, leader_epoch = null,
+                            updated_at = now() {of}",
                     self.schema
                 );
                 session
@@ -496,7 +500,7 @@ fn key(row: &Row) -> SliceKey {
 /// The columns that [`slice()`] reads.
 pub(super) const SLICE: &str = "\
 sink, source, partition, seq, position, consumed, filtered, written, rejected, collapsed, rows, \
-topic_id, cluster_id";
+topic_id, cluster_id, leader_epoch";
 
 /// A slice from the columns [`SLICE`].
 pub(super) fn slice(row: &Row) -> Slice {
@@ -514,5 +518,6 @@ pub(super) fn slice(row: &Row) -> Slice {
             rows: count(10),
         },
         incarnation: Incarnation { id: row.get(11), place: row.get(12) },
+        leader_epoch: row.get(13),
     }
 }

@@ -73,6 +73,8 @@ create index if not exists rejects_place
 -- Of which of all topics of that name a position is, and in which cluster; null where nobody has looked yet.
 alter table @.slices add column if not exists topic_id text;
 alter table @.slices add column if not exists cluster_id text;
+-- Under which leader the record right before the position was written, where that is known.
+alter table @.slices add column if not exists leader_epoch integer;
 ",
 ];
 

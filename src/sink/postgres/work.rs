@@ -146,11 +146,12 @@ impl TableWork {
         let lanes: BTreeSet<Lane> = self.again.iter().map(|(lane, _)| *lane).collect();
         let stand = lanes.into_iter().map(|lane| {
             let key = context.slice_key(sink, lane);
+            let leader_epoch = None;
             let Some((seq, position)) = known(&key) else {
                 return Err(Error::internal(format!("slice {key} is replayed, and not stored")));
             };
             let counters = Counters::default();
-            let moved = Moved { key, from: position, upto: position, counters };
+            let moved = Moved { key, from: position, upto: position, leader_epoch, counters };
             Ok(Move { seq: Some(seq), moved })
         });
         moves.chain(stand).collect()

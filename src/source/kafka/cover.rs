@@ -13,6 +13,8 @@ pub(super) struct Cover {
     upto: i64,
     records: u64,
     times: Option<Times>,
+    /// The last record and its leader epoch.
+    last: Option<(i64, i32)>,
     cuts: VecDeque<i64>,
 }
 
@@ -20,7 +22,7 @@ impl Cover {
     /// Starts at `start`; `cuts` ascend.
     pub(super) fn new(lane: Lane, start: Offset, cuts: &[Offset]) -> Self {
         let cuts = cuts.iter().map(|cut| cut.0).filter(|cut| *cut > start.0).collect();
-        Cover { lane, from: start.0, upto: start.0, records: 0, times: None, cuts }
+        Cover { lane, from: start.0, upto: start.0, records: 0, times: None, last: None, cuts }
     }
 
     /// The next offset to read.
@@ -50,6 +52,11 @@ impl Cover {
         }
     }
 
+    /// Notes the leader epoch of the record that was covered last, if it has one.
+    pub(super) fn led(&mut self, epoch: Option<i32>) {
+        self.last = epoch.map(|epoch| (self.upto - 1, epoch));
+    }
+
     /// Covers everything before `upto`, where no record is left.
     pub(super) fn reach(&mut self, upto: i64, spans: &mut Vec<Span>) {
         if upto > self.upto {
@@ -67,6 +74,11 @@ impl Cover {
                 upto: Offset(self.upto),
                 records: self.records,
                 times: self.times.take(),
+                // What lies between a record and the position may be of a later leader.
+                leader_epoch: self
+                    .last
+                    .filter(|(at, _)| at + 1 == self.upto)
+                    .map(|(_, epoch)| epoch),
             });
             self.from = self.upto;
             self.records = 0;
@@ -107,6 +119,23 @@ mod tests {
         cover.flush(&mut spans);
         cover.flush(&mut spans);
         assert_eq!(plain(&spans), [(5, 9, 4)]);
+    }
+
+    #[test]
+    fn only_a_record_right_before_the_position_tells_its_leader() {
+        let (mut cover, mut spans) = (cover(0, &[8]), Vec::new());
+        cover.record(5, &mut spans);
+        cover.led(Some(3));
+        cover.flush(&mut spans);
+        cover.record(6, &mut spans);
+        cover.led(Some(4));
+        // The cut lies behind the record.
+        cover.record(9, &mut spans);
+        cover.led(Some(4));
+        cover.reach(12, &mut spans);
+        cover.flush(&mut spans);
+        let epochs: Vec<_> = spans.iter().map(|span| (span.upto.0, span.leader_epoch)).collect();
+        assert_eq!(epochs, [(6, Some(3)), (8, None), (12, None)]);
     }
 
     #[test]

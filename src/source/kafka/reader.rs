@@ -14,7 +14,7 @@ use super::config::Connection;
 use super::cover::Cover;
 use super::discovery::{Discovery, Found};
 use super::faults;
-use super::ffi::{Client, Message, Messages, Queue};
+use super::ffi::{self, Client, Message, Messages, Queue};
 use super::witness::Witness;
 use crate::codec::Codec;
 use crate::error::{Error, Result};
@@ -151,6 +151,7 @@ impl<C: Codec> TopicReader<C> {
             }
             self.tracks.insert(partition, track);
         }
+        ffi::led(&mut list, &self.assignment.leader_epochs);
         let late = self.assignment.owned_late();
         self.late = late.starts.keys().copied().collect();
         let bounded = self.assignment.ends.is_some();
@@ -288,6 +289,7 @@ impl<C: Codec> TopicReader<C> {
         let timestamp = message.timestamp();
         track.cover.record(offset, &mut batch.spans);
         track.cover.stamp(timestamp);
+        track.cover.led(message.leader_epoch());
 
         let (key, value) = (message.key(), message.value());
         batch.bytes += key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len) + RECORD;
@@ -348,6 +350,12 @@ impl<C: Codec> TopicReader<C> {
                 "position {position} of `{topic}[{partition}]` is below the log's start {first}: \
                  the records from {position} to {first} are gone; accept the loss with \
                  `positions --set {first}`, or restore them"
+            ),
+            (Some(first), Some(end)) if (first.0..=end.0).contains(&position) => format!(
+                "position {position} of `{topic}[{partition}]` lies in a log that was cut off and written \
+                 again, as an unclean leader election does: some records before it are others than those \
+                 that were read; choose where to go on with `positions --set`, or start over with \
+                 `--forget`"
             ),
             (Some(first), Some(end)) => format!(
                 "position {position} of `{topic}[{partition}]` is outside of the log, which holds \

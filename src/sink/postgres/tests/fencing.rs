@@ -88,6 +88,7 @@ fn first_positions_are_stored_once_and_by_the_generation_that_begun() {
         position: Offset(42),
         counters: Counters::default(),
         incarnation: Incarnation { id: Some("first".into()), place: Some("here".into()) },
+        leader_epoch: None,
     };
     let slices = [slice];
     let stale = rig.store.create(PIPELINE, Generation(0), &slices).expect_err("not its generation");

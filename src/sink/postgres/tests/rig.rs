@@ -137,6 +137,7 @@ impl Rig {
                         upto: from,
                         records: 0,
                         times: None,
+                        leader_epoch: None,
                     });
                     placed.push(row.clone().offset(*next));
                     *next += 1;

@@ -104,6 +104,13 @@ impl<'m> Message<'m> {
         (millis >= 0).then_some(millis)
     }
 
+    /// Under which leader of the partition it was written, where the broker says so.
+    pub(in super::super) fn leader_epoch(&self) -> Option<i32> {
+        // SAFETY: the message lives for `'m`.
+        let epoch = unsafe { sys::rd_kafka_message_leader_epoch(self.raw) };
+        (epoch >= 0).then_some(epoch)
+    }
+
     /// Its headers, parsed when first asked for.
     pub(in super::super) fn headers(&self) -> LazyHeaders<'m> {
         LazyHeaders { message: *self, parsed: OnceCell::new() }

@@ -13,7 +13,7 @@ mod queue;
 
 pub(super) use client::Client;
 pub(super) use messages::{Message, Messages};
-pub(super) use queue::Queue;
+pub(super) use queue::{Queue, led};
 
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 

@@ -1,5 +1,6 @@
 //! What a client fetches for one reader.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::client::{millis, success};
 use super::{Client, Messages, code};
+use crate::record::Partition;
 use crate::source::Wake;
 
 /// The partitions of one reader of a [`Client`]: they are forwarded to a queue of its own before they are
@@ -154,6 +156,21 @@ impl Drop for Queue {
         unsafe {
             sys::rd_kafka_queue_destroy(self.commits);
             sys::rd_kafka_queue_destroy(self.queue);
+        }
+    }
+}
+
+/// Notes under which leader what lies before each position was read: where the partition's log was cut off
+/// since, librdkafka finds that the position is of another history (KIP-320).
+pub(in super::super) fn led(list: &mut TopicPartitionList, epochs: &BTreeMap<Partition, i32>) {
+    let native = list.ptr();
+    // SAFETY: the list is live and ours alone; its elements are as many as it says.
+    unsafe {
+        for index in 0..usize::try_from((*native).cnt).unwrap_or(0) {
+            let element = (*native).elems.add(index);
+            if let Some(epoch) = epochs.get(&Partition((*element).partition)) {
+                sys::rd_kafka_topic_partition_set_leader_epoch(element, *epoch);
+            }
         }
     }
 }
