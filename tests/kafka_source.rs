@@ -713,9 +713,9 @@ fn commits_of_readers_that_share_a_client_are_answered_to_each() {
     }
 }
 
-fn fails(run: &mut Run<String>) -> String {
-    let error = run.until(|_| false).expect_err("a position out of range");
-    assert_eq!(error.kind(), Kind::Position);
+fn fails(run: &mut Run<String>, kind: Kind) -> String {
+    let error = run.until(|_| false).expect_err("the run ends");
+    assert_eq!(error.kind(), kind);
     error.to_string()
 }
 
@@ -723,7 +723,7 @@ fn fails(run: &mut Run<String>) -> String {
 fn a_position_above_the_end_is_an_error_that_names_the_range() {
     let topic = Topic::new("above", 1);
     topic.fill(0, 5);
-    let text = fails(&mut Run::new(&topic.source(), assignment([(0, 1000)])));
+    let text = fails(&mut Run::new(&topic.source(), assignment([(0, 1000)])), Kind::Position);
     let place = format!("position 1000 of `{}[0]`", topic.name);
     assert!(text.contains(&place) && text.contains("0 to 5"), "{text}");
 }
@@ -733,7 +733,7 @@ fn a_position_below_the_start_is_an_error_that_names_what_is_lost() {
     let topic = Topic::new("below", 1);
     topic.fill(0, 10);
     topic.delete_before(6);
-    let text = fails(&mut Run::new(&topic.source(), assignment([(0, 2)])));
+    let text = fails(&mut Run::new(&topic.source(), assignment([(0, 2)])), Kind::Position);
     let place = format!("position 2 of `{}[0]`", topic.name);
     assert!(text.contains(&place) && text.contains("from 2 to 6 are gone"), "{text}");
 }
@@ -746,7 +746,7 @@ fn a_topic_that_is_deleted_stops_the_run() {
     let mut run = Run::new(&source, assignment([(0, 0)]));
     run.reach(0, 5);
     block_on(admin().delete_topics(&[&topic.name], &AdminOptions::new())).unwrap();
-    let text = fails(&mut run);
+    let text = fails(&mut run, Kind::Source);
     assert!(text.contains(&format!("topic `{}` does not exist", topic.name)), "{text}");
 }
 
