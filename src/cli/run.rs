@@ -77,7 +77,7 @@ pub(super) struct RunArgs {
     )]
     here: Vec<usize>,
 
-    /// Restarts in a row, each of a run that lasted less than a minute, after which to give up.
+    /// Restarts in a row, each of a run that lasted less than a minute or twice `--peer-wait`, after which to give up.
     #[arg(
         long,
         value_name = "NUM",

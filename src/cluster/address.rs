@@ -70,14 +70,17 @@ pub(crate) fn bind(address: &str) -> Result<TcpListener> {
     let failed = |error: io::Error| {
         let sentence = match error.kind() {
             io::ErrorKind::AddrInUse => format!(
-                "the address `{address}` is in use; end what listens there, or give this process another line in the hostfile"
+                "the address `{address}` is in use; perhaps this process runs already, or one of the run before has not ended; else give it another line in the hostfile"
             ),
             io::ErrorKind::AddrNotAvailable => format!(
                 "the address `{address}` is not one of this host; check -p and this process's line in the hostfile"
             ),
             _ => format!("cannot listen at `{address}` ({error})"),
         };
-        Error::new(Kind::Config, sentence).because(error)
+        // A port may be free again soon.
+        let taken = error.kind() == io::ErrorKind::AddrInUse;
+        let kind = if taken { Kind::Peer } else { Kind::Config };
+        Error::new(kind, sentence).because(error).retryable(taken)
     };
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
     for candidate in resolve(address).map_err(failed)? {
@@ -137,7 +140,7 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap().to_string();
         let error = bind(&address).unwrap_err();
-        assert_eq!(error.kind(), Kind::Config);
+        assert_eq!(error.kind(), Kind::Peer);
         assert!(
             error.to_string().starts_with(&format!("the address `{address}` is in use;")),
             "{error}"

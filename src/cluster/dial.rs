@@ -72,7 +72,9 @@ impl Hand {
         let dialled = hello::random().map_err(|error| absent(process, &error)).and_then(|pair| {
             let (hello, stream) = self.call(side, &pair, Purpose::Data)?;
             // Whoever disagrees ends at once, and answers no second call.
-            let agrees = hello.process == process && self.hello.disagreement(&hello).is_none();
+            let ends = hello.refusal.is_some() || self.hello.refusal.is_some();
+            let agrees =
+                !ends && hello.process == process && self.hello.disagreement(&hello).is_none();
             let watch = agrees.then(|| self.call(side, &pair, Purpose::Watch)).transpose()?;
             Ok((hello, stream, watch.map(|(_, watch)| watch)))
         });

@@ -18,7 +18,7 @@ pub(crate) fn follow<S: DeserializeOwned>(
     stop: &Stop,
     told: &dyn Fn(&str),
 ) -> Result<Agreed<S>> {
-    let (launches, limits) = (launches(mesh), mesh.limits);
+    let (me, launches, limits) = (mesh.process, launches(mesh), mesh.limits);
     let (mut first, mut others) = (None, Vec::new());
     for link in mesh.links.iter_mut().flatten() {
         if link.process == 0 { first = Some(link) } else { others.push(link) }
@@ -30,6 +30,8 @@ pub(crate) fn follow<S: DeserializeOwned>(
     let began = Instant::now();
     let mut heard = began;
     let mut said = String::new();
+    // That the others wait for it is no news to this process.
+    let own = format!("waiting for process {me} ");
     let mut stopping: Option<Instant> = None;
     let mut losing: Option<(Instant, Error)> = None;
     loop {
@@ -40,7 +42,8 @@ pub(crate) fn follow<S: DeserializeOwned>(
                 patience = limits.silence;
                 match message {
                     Message::Waiting { line } => {
-                        if line != said && !line.is_empty() {
+                        let of_this = line.starts_with(&own);
+                        if line != said && !line.is_empty() && !of_this {
                             tracing::info!("{line}");
                             told(&line);
                             said = line;

@@ -50,6 +50,9 @@ pub(crate) struct Hello {
     /// The same for the two connections that belong together; of the dialler's hello alone.
     #[serde(default)]
     pub(crate) pair: String,
+    /// Why this process ends, and with it the start of all.
+    #[serde(default)]
+    pub(crate) refusal: Option<String>,
     /// Differs from connection to connection.
     challenge: String,
 }
@@ -79,6 +82,7 @@ impl Hello {
             })?,
             purpose: Purpose::Data,
             pair: String::new(),
+            refusal: None,
             challenge: String::new(),
         })
     }
@@ -86,6 +90,11 @@ impl Hello {
     /// The same process, for one of two connections that belong together.
     pub(crate) fn of(&self, purpose: Purpose, pair: &str) -> Self {
         Hello { purpose, pair: pair.to_owned(), ..self.clone() }
+    }
+
+    /// The same process, which ends for this reason.
+    pub(crate) fn refusing(&self, reason: String) -> Self {
+        Hello { refusal: Some(reason), ..self.clone() }
     }
 
     /// Where the two processes disagree, in the same sentence on both sides.
@@ -171,7 +180,7 @@ impl Wire<'_> {
         let mut head = [0; 12];
         // An alert is shorter than a hello.
         self.fill(&mut head[..2])?;
-        if head.starts_with(&tls::ALERT[..2]) {
+        if head.starts_with(&tls::ALERT[..2]) || head.starts_with(&tls::HANDSHAKE) {
             return Err(
                 "it speaks TLS; give all processes the --mesh-tls flags, or none".to_owned()
             );

@@ -91,6 +91,7 @@ impl Lead<'_> {
                 match link.poll()? {
                     None => {}
                     Some(Message::Stop) => return Err(End::Stopped),
+                    Some(Message::Refused(refusal)) => return Err(Error::from(refusal).into()),
                     Some(Message::Ready { plan: told, launches }) if plan.is_none() => {
                         same_launches(link.process, &launches, roster)?;
                         *plan = Some(told);
@@ -181,6 +182,9 @@ impl Lead<'_> {
             match link.poll() {
                 Ok(None) => continue,
                 Ok(Some(Message::Stop)) => self.ended = Some(End::Stopped),
+                Ok(Some(Message::Refused(refusal))) => {
+                    self.ended = Some(Error::from(refusal).into());
+                }
                 Ok(Some(_)) => self.ended = Some(unexpected(link.process).into()),
                 Err(error) => self.ended = Some(error.into()),
             }

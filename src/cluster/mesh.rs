@@ -19,6 +19,7 @@ use crate::cluster::flags::Flags;
 use crate::cluster::hello::{Hello, Purpose};
 use crate::cluster::limits::Limits;
 use crate::cluster::link::Link;
+use crate::cluster::message::Message;
 use crate::cluster::rate::Rate;
 use crate::cluster::watch::Watch;
 use crate::error::{Error, Kind, Result};
@@ -33,6 +34,8 @@ const TURN: Duration = Duration::from_millis(10);
 const WATCH: Duration = Duration::from_millis(200);
 /// How often the log says who is missing.
 const REPORT: Duration = Duration::from_secs(5);
+/// How long a process that ends since another differs tells the others so.
+const TELLING: Duration = Duration::from_secs(3);
 
 /// The connections of this process to all others; none for a run of one process.
 pub struct Mesh {
@@ -97,6 +100,8 @@ impl Mesh {
             callers: VecDeque::new(),
             tickets: 0,
             warnings: Rate::default(),
+            refused: None,
+            differs: false,
             listener,
             arrivals,
             hand,
@@ -153,6 +158,10 @@ struct Gathering {
     callers: VecDeque<(u64, TcpStream)>,
     tickets: u64,
     warnings: Rate,
+    /// Who was refused last, and why.
+    refused: Option<String>,
+    /// Whether the start ends since processes are not of one run.
+    differs: bool,
     listener: TcpListener,
     arrivals: Receiver<Event>,
     hand: Hand,
@@ -160,6 +169,43 @@ struct Gathering {
 
 impl Gathering {
     fn run(mut self, wait: Duration, stop: &Stop) -> Result<Joined> {
+        let gathered = self.gather(wait, stop);
+        if let Err(error) = &gathered
+            && self.differs
+        {
+            self.refuse_all(error, stop);
+        }
+        gathered
+    }
+
+    /// Tells every process why nothing starts: each knows only those that it has met.
+    fn refuse_all(&mut self, error: &Error, stop: &Stop) {
+        let told = Message::Refused(error.into());
+        for mut link in self.links.iter_mut().filter_map(Option::take) {
+            // Whoever is still gathering finds the connection closed, and asks again.
+            let _ = link.send(&told);
+        }
+        self.hand.done.store(true, Ordering::SeqCst);
+        self.hand.done = Arc::default();
+        // What was under way when the reason was found has not told it.
+        (self.hand.events, self.arrivals) = unbounded();
+        self.hand.hello = Arc::new(self.hand.hello.refusing(error.to_string()));
+        let mut left: HashSet<usize> =
+            (0..self.links.len()).filter(|process| *process != self.process).collect();
+        let until = Instant::now() + TELLING;
+        let dialled = (0..self.process).all(|process| self.dial(process).is_ok());
+        while dialled && !left.is_empty() && Instant::now() < until && !stop.is_requested() {
+            if self.accept().is_err() {
+                return;
+            }
+            if let Ok(Event::Shaken { side, hello, .. }) = self.arrivals.recv_timeout(TURN) {
+                self.forget(side);
+                left.remove(&hello.process);
+            }
+        }
+    }
+
+    fn gather(&mut self, wait: Duration, stop: &Stop) -> Result<Joined> {
         let started = Instant::now();
         let (mut watched, mut reported) = (started, started);
         for process in 0..self.process {
@@ -255,7 +301,10 @@ impl Gathering {
                         ));
                         self.reasons[process] = Some(reason);
                     }
-                    Side::Accepted { from, .. } => self.warn(&format!("refused {from}: {reason}")),
+                    Side::Accepted { from, .. } => {
+                        self.warn(&format!("refused {from}: {reason}"));
+                        self.refused = Some(format!("{}: {reason}", from.ip()));
+                    }
                 }
                 Ok(())
             }
@@ -275,7 +324,9 @@ impl Gathering {
             Side::Dialled { at, .. } => at,
             Side::Accepted { from, .. } => from,
         };
-        if let Some(sentence) = self.hand.hello.disagreement(hello) {
+        let differs = || self.hand.hello.disagreement(hello);
+        if let Some(sentence) = hello.refusal.clone().or_else(differs) {
+            self.differs = true;
             return Err(Error::config(sentence));
         }
         if let Side::Dialled { process: meant, .. } = side
@@ -377,8 +428,10 @@ impl Gathering {
     fn gave_up(&self, wait: Duration) -> Error {
         let missing: Vec<_> = self.missing().map(|process| self.describe(process)).collect();
         let missing = missing.join(" and ");
+        let refused = self.refused.as_ref().map(|who| format!(" (refused was {who})"));
+        let refused = refused.unwrap_or_default();
         let sentence = format!(
-            "{missing} did not join within {wait:?}; start all processes with the same flags, or wait longer by --peer-wait"
+            "{missing} did not join within {wait:?}{refused}; start all processes with the same flags, or wait longer by --peer-wait"
         );
         Error::new(Kind::Peer, sentence).retryable(true)
     }

@@ -32,6 +32,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use crate::cluster::link;
 use crate::error::{Error, Result};
 
+/// How whoever dials begins.
+pub(crate) const HANDSHAKE: [u8; 2] = [0x16, 3];
+
 /// The alert `unexpected_message` (RFC 8446, sections 5.1 and 6), for one who does not speak TLS.
 pub(crate) const ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 10];
 

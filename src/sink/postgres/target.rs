@@ -262,12 +262,15 @@ impl Postgres {
     fn store(&self) -> Result<PostgresStore> {
         let url = match &self.url {
             Some(url) => url.clone(),
-            None => std::env::var("DATABASE_URL").map_err(|_| {
-                Error::config(format!(
-                    "no database for table `{}`: set DATABASE_URL, or give `Postgres::url`",
-                    self.table
-                ))
-            })?,
+            // An empty variable is none.
+            None => std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()).ok_or_else(
+                || {
+                    Error::config(format!(
+                        "no database for table `{}`: set DATABASE_URL, or give `Postgres::url`",
+                        self.table
+                    ))
+                },
+            )?,
         };
         let address = Address::parse(&url).map_err(|e| e.at(format!("table `{}`", self.table)))?;
         if self.schema.is_empty() || self.schema.contains('\0') {
