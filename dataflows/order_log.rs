@@ -1,5 +1,12 @@
 //! Two tables of one database, in one transaction: a log of every order with its coordinates, and the
 //! last valid state of each.
+//!
+//! ```sql
+//! create table order_log (partition integer, "offset" bigint, order_id bigint, customer text,
+//!     status text, amount bigint);
+//! create table valid_orders (order_id bigint primary key, customer text, status text, amount bigint,
+//!     currency text, created_at timestamptz);
+//! ```
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};

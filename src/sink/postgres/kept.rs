@@ -181,10 +181,10 @@ pub(super) async fn audit(
 ) -> Result<Audit, Fault> {
     session.batch("begin isolation level repeatable read read only").await?;
     let sql = format!(
-        "select {}, s.first, (select count(distinct r.\"offset\") from {1}.rejects r
+        "select {}, s.first as begun, (select count(distinct r.\"offset\") from {1}.rejects r
                  where r.pipeline = s.pipeline and r.sink = s.sink and r.topic = s.source
                    and r.partition = s.partition
-                   and r.\"offset\" >= coalesce(s.first, 0) and r.\"offset\" < s.position)
+                   and r.\"offset\" >= coalesce(s.first, 0) and r.\"offset\" < s.position) as refused
            from {1}.slices s where s.pipeline = $1 order by s.sink, s.source, s.partition",
         ledger::SLICE,
         quote(schema)
@@ -192,8 +192,8 @@ pub(super) async fn audit(
     let rows = session.within(session.client.query(&sql, &[&pipeline])).await?;
     let slices = rows.iter().map(|row| AuditedSlice {
         slice: ledger::slice(row),
-        first: row.get::<_, Option<i64>>(13).map(Offset),
-        rejects: u64::try_from(row.get::<_, i64>(14)).unwrap_or(0),
+        first: row.get::<_, Option<i64>>("begun").map(Offset),
+        rejects: u64::try_from(row.get::<_, i64>("refused")).unwrap_or(0),
     });
     let mut audit = Audit { slices: slices.collect(), ..Audit::default() };
     for (sink, live) in sinks {
