@@ -305,7 +305,7 @@ impl Pipeline {
         mesh: Mesh,
     ) -> Result<()> {
         let figures = &options.figures;
-        let locks = Keeper::start(locks, live.abort.clone())?;
+        let locks = Keeper::start(locks, Arc::clone(&live))?;
         let keep = options.keep_rejects.filter(|_| options.flags.process == 0);
         let stores = || live.stores.iter().map(|store| Arc::clone(&store.store)).collect();
         let retention =
@@ -504,13 +504,27 @@ impl Keeper {
     /// How often it makes sure that the locks are still held.
     const EVERY: Duration = Duration::from_secs(2);
 
-    fn start(mut locks: Vec<Box<dyn Lock>>, abort: Abort) -> Result<Self> {
+    /// `locks` are those of the stores, in their order.
+    fn start(mut locks: Vec<Box<dyn Lock>>, live: Arc<Live>) -> Result<Self> {
         let (over, ends) = crossbeam_channel::bounded(0);
         let watch = move || {
+            let mut unsure = vec![false; locks.len()];
             while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(Keeper::EVERY) {
-                for lock in &mut locks {
-                    if let Err(error) = lock.check() {
-                        return abort.raise(error);
+                for ((lock, store), unsure) in locks.iter_mut().zip(&live.stores).zip(&mut unsure) {
+                    match lock.check() {
+                        Ok(again) => *unsure |= again,
+                        Err(error) => return live.abort.raise(error),
+                    }
+                    // While nobody had the lock, another run may have come and gone.
+                    if *unsure && let Ok(stored) = store.store.generation(&live.pipeline) {
+                        *unsure = false;
+                        if let Some(theirs) = stored.filter(|stored| *stored > store.generation) {
+                            return live.abort.raise(fenced::by(
+                                &live.pipeline,
+                                theirs,
+                                store.generation,
+                            ));
+                        }
                     }
                 }
             }

@@ -8,6 +8,7 @@ use crossbeam_channel::bounded;
 use super::Pipeline;
 use crate::error::{Error, Kind};
 use crate::frame::Live;
+use crate::sink::Generation;
 
 impl Pipeline {
     /// How long the question may take: what cut off the other processes may have cut off the database.
@@ -30,15 +31,19 @@ impl Pipeline {
         };
         let asked = std::thread::Builder::new().name("tidegate:fenced".to_owned()).spawn(ask);
         match asked.map(|_| answered.recv_timeout(Pipeline::QUESTION)) {
-            Ok(Ok(Some((theirs, mine)))) => Error::new(
-                Kind::Fenced,
-                format!(
-                    "pipeline `{}` was taken over by generation {}; this run ({}) wrote nothing more",
-                    self.name, theirs.0, mine.0
-                ),
-            )
-            .because(error),
+            Ok(Ok(Some((theirs, mine)))) => by(&self.name, theirs, mine).because(error),
             _ => error,
         }
     }
+}
+
+/// The error of the run `mine`, which `theirs` has replaced.
+pub(super) fn by(pipeline: &str, theirs: Generation, mine: Generation) -> Error {
+    Error::new(
+        Kind::Fenced,
+        format!(
+            "pipeline `{pipeline}` was taken over by generation {}; this run ({}) wrote nothing more",
+            theirs.0, mine.0
+        ),
+    )
 }

@@ -93,8 +93,8 @@ impl Store for Counting {
 struct Nothing;
 
 impl Lock for Nothing {
-    fn check(&mut self) -> Result<()> {
-        Ok(())
+    fn check(&mut self) -> Result<bool> {
+        Ok(false)
     }
 }
 

@@ -347,8 +347,8 @@ struct Held {
 }
 
 impl Lock for Held {
-    fn check(&mut self) -> Result<()> {
-        Ok(())
+    fn check(&mut self) -> Result<bool> {
+        Ok(false)
     }
 }
 

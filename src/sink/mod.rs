@@ -285,9 +285,10 @@ pub trait Watch: Send {
 
 /// Held while a run lives; dropping it lets a standby take over.
 pub trait Lock: Send {
-    /// Whether it is still held; called every few seconds. Tries to take it again where the
-    /// connection was lost and nobody else has it meanwhile.
-    fn check(&mut self) -> Result<()>;
+    /// Makes sure that it is still held; called every few seconds. Tries to take it again where the
+    /// connection was lost and nobody else has it, and says whether it did: another run may have come and
+    /// gone meanwhile.
+    fn check(&mut self) -> Result<bool>;
 }
 
 /// How to wait for the lock.

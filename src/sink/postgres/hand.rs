@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
+use tokio_postgres::error::SqlState;
 
 use super::blockers::Blockers;
 use super::connect::{Patience, Session};
@@ -201,8 +202,10 @@ impl Hand {
         let generation = self.context.generation;
         let moves = change.moves();
         let Connected { session, loader } = self.connection.open().await?;
-        self.ledger.open(session, generation, &self.context.sources, moves).await?;
-        let moved = self.ledger.advance(session, loader, generation, moves).await?;
+        let gone = |fault| gone(fault, &self.context.pipeline);
+        let sources = &self.context.sources;
+        self.ledger.open(session, generation, sources, moves).await.map_err(gone)?;
+        let moved = self.ledger.advance(session, loader, generation, moves).await.map_err(gone)?;
         if moved != moves.len() {
             session.batch("rollback").await?;
             loader.rolled_back();
@@ -248,7 +251,7 @@ impl Hand {
     fn decided(&self, verdict: Verdict) -> Fault {
         Fault::Final(match verdict {
             Verdict::Fenced(theirs) => self.ledger.fenced(self.context.generation, theirs),
-            Verdict::Torn(why) => Error::sink(format!("{why}; nothing of it was written")),
+            Verdict::Torn(why) => why.at("nothing of it was written"),
             Verdict::Done | Verdict::Undone => Error::sink(format!(
                 "the slices of pipeline `{}` changed while they were moved; nothing was written",
                 self.context.pipeline
@@ -268,4 +271,15 @@ impl Hand {
             tokio::time::sleep(left.min(STEP)).await;
         }
     }
+}
+
+/// The fault of a statement on the bookkeeping, whose tables may have been dropped.
+fn gone(fault: Fault, pipeline: &str) -> Fault {
+    if fault.code() != Some(&SqlState::UNDEFINED_TABLE) {
+        return fault;
+    }
+    Fault::Final(Error::position(format!(
+        "the positions of pipeline `{pipeline}` are gone: {fault}; nothing of this flush was written, and the \
+         next run begins anew: empty append tables first"
+    )))
 }

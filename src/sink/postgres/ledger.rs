@@ -53,7 +53,7 @@ pub(super) enum Verdict {
     /// The pipeline is another run's.
     Fenced(Generation),
     /// Something else moved them.
-    Torn(String),
+    Torn(Error),
 }
 
 impl Verdict {
@@ -91,16 +91,18 @@ impl Verdict {
             Some((step, row)) => {
                 let Moved { key, from, upto, .. } = &step.moved;
                 Verdict::Torn(match row {
-                    Some(row) => format!(
+                    Some(row) => Error::sink(format!(
                         "slice {key} stands at {} (move {}), the flush covers [{from}, {upto}) \
                          (after move {})",
                         row.position,
                         row.seq,
                         step.seq.unwrap_or(0)
-                    ),
-                    None => {
-                        format!("slice {key} is not stored, the flush covers [{from}, {upto})")
-                    }
+                    )),
+                    // A restart would read all from its beginning, unasked.
+                    None => Error::position(format!(
+                        "slice {key} is not stored any more, the flush covers [{from}, {upto}): somebody \
+                         removed its position, and the next run begins anew; empty its table first"
+                    )),
                 })
             }
         }

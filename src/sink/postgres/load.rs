@@ -147,7 +147,9 @@ impl Loader {
         let copied = table.key.is_empty() || way == Way::Copied;
         if copied && !prepared.staged && !is_old && !old.table.has_texts(&puts.columns) {
             // What keeps the COPY from beginning, and whether there is still a unique index.
-            session.batch(&sql::probe(table, &puts.columns)).await?;
+            let (probe, types) =
+                (sql::probe(table, &puts.columns), sql::assert_types(table, &puts.columns));
+            session.batch(&format!("{probe}; {types}")).await?;
             let put = self.copy(session, &sql::place(table), table, puts).await?;
             return Ok((put == count, None));
         }
@@ -177,7 +179,8 @@ impl Loader {
         let (newest, prepared) = live.newest();
         let table = &*prepared.table;
         let place = format!("pg_temp.\"tidegate_keys_{}_{newest}\"", sink.0);
-        self.make(session, &place, sql::keys(table)).await?;
+        let types = sql::assert_types(table, &table.key);
+        self.make(session, &place, sql::keys(table), Some(types)).await?;
         self.clear(session, &place).await?;
         for tuples in keys {
             let old = live.at(tuples.version);
@@ -186,7 +189,9 @@ impl Loader {
             let texts = old.table.has_texts(&old.table.key);
             let columns = format!("n, {}", sql::columns(&old.table, &old.table.key));
             if is_old || texts {
-                self.make(session, &raw, sql::raw_keys(table, &old.table, is_old)).await?;
+                let types = (!is_old).then(|| sql::assert_types(table, &table.key));
+                let query = sql::raw_keys(table, &old.table, is_old);
+                self.make(session, &raw, query, types).await?;
                 self.clear(session, &raw).await?;
                 self.copy_to(session, &raw, &columns, tuples).await?;
                 self.execute(session, sql::move_keys(&old.table, &raw, &place)).await?;
@@ -214,7 +219,7 @@ impl Loader {
         let staging = self.staging(session, sink, "puts", &prepared.table, encoded, tuples).await?;
         let place = format!("pg_temp.\"tidegate_alone_{}_{newest}_{column}\"", sink.0);
         let column = &old.table.columns[usize::from(column)];
-        self.make(session, &place, sql::column(&prepared.table, column)).await?;
+        self.make(session, &place, sql::column(&prepared.table, column), None).await?;
         Ok(Alone { insert: sql::insert_alone(column, &staging, &place), staging })
     }
 
@@ -291,19 +296,28 @@ impl Loader {
         let staging =
             format!("pg_temp.\"tidegate_{purpose}_{}_{version}{age}{counted}_{digest}\"", sink.0);
         let query = sql::typed(table, encoded.table, encoded.is_old, &tuples.columns);
-        if self.make(session, &staging, query).await? && table.is_ordered() {
+        let types = (!encoded.is_old).then(|| sql::assert_types(table, &tuples.columns));
+        if self.make(session, &staging, query, types).await? && table.is_ordered() {
             session.batch(&sql::count_rows(&staging)).await?;
         }
         Ok(staging)
     }
 
-    /// Makes the temporary table `name` with the columns of `query`, unless it is there.
-    async fn make(&mut self, session: &Session, name: &str, query: String) -> Result<bool, Fault> {
+    /// Makes the temporary table `name` with the columns of `query`, unless it is there; `types` makes sure
+    /// that they are those that are meant.
+    async fn make(
+        &mut self,
+        session: &Session,
+        name: &str,
+        query: String,
+        types: Option<String>,
+    ) -> Result<bool, Fault> {
         if self.staged.contains(name) {
             return Ok(false);
         }
         let sql =
             format!("create temporary table {name} on commit delete rows as {query} with no data");
+        let sql = types.map_or(sql.clone(), |types| format!("{sql}; {types}"));
         session.batch(&sql).await?;
         self.staged.insert(name.to_owned());
         self.made.push(name.to_owned());

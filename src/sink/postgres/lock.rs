@@ -133,11 +133,11 @@ impl PostgresLock {
 }
 
 impl Lock for PostgresLock {
-    fn check(&mut self) -> Result<()> {
+    fn check(&mut self) -> Result<bool> {
         if let Some(session) = &self.session {
             let alive = session.client.batch_execute("select 1");
             match self.runtime.block_on(session.within(alive)) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(false),
                 Err(fault) => tracing::warn!(
                     pipeline = %self.pipeline,
                     "the connection that holds the run's lock was lost: {fault}"
@@ -149,7 +149,7 @@ impl Lock for PostgresLock {
             Ok(None) => {
                 tracing::info!(pipeline = %self.pipeline, "the run's lock was taken again");
                 self.lost = None;
-                Ok(())
+                Ok(true)
             }
             Ok(Some(holder)) => Err(Error::new(
                 Kind::Fenced,
@@ -160,7 +160,7 @@ impl Lock for PostgresLock {
                 // Nothing commits meanwhile either, and the positions guard what commits later.
                 let since = *self.lost.get_or_insert_with(Instant::now);
                 if fault.is_retryable() && since.elapsed() < self.retry_for {
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(fault.during(format!("check the lock of pipeline `{}`", self.pipeline)))
             }

@@ -1,6 +1,6 @@
 //! The statements that move rows from a staging table to their own.
 
-use super::ident::{quote, quote_all};
+use super::ident::{literal, quote, quote_all};
 use super::table::{Column, Table};
 
 /// The OID of `interval`.
@@ -110,6 +110,26 @@ pub(super) fn probe(table: &Table, layout: &[u16]) -> String {
         sql.push_str(&format!(" on conflict ({}) do nothing", columns(table, &table.key)));
     }
     sql
+}
+
+/// Fails where one of `layout`'s columns is not of the type for which rows were encoded: their bytes would be
+/// read as values of another type, most often without a fault. Within the transaction that has the table
+/// locked. No server code of rows, so that no row is blamed.
+pub(super) fn assert_types(table: &Table, layout: &[u16]) -> String {
+    let wanted: Vec<String> = of(table, layout)
+        .map(|column| format!("({}, {})", literal(&column.name), literal(&column.type_name)))
+        .collect();
+    format!(
+        "select pg_catalog.quote_ident(c.relname || '_has_other_columns_now')::pg_catalog.regclass
+           from pg_catalog.pg_class c
+          where c.oid = {}::pg_catalog.regclass and {} <> (
+                select count(*) from pg_catalog.pg_attribute a
+                 where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                   and (a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)) in ({}))",
+        literal(&place(table)),
+        wanted.len(),
+        wanted.join(", ")
+    )
 }
 
 /// Puts the rows of `staging`, each in the place of the row with its key.
