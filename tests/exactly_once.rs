@@ -170,6 +170,36 @@ fn a_frozen_run_that_was_replaced_writes_nothing_more() {
     story.verify(20_000);
 }
 
+/// The lock is free again when it looks for it, and the generation is not its own.
+#[test]
+fn an_idle_run_that_another_has_come_and_gone_over_ends_as_replaced() {
+    let mut story = Story::new("gone");
+    story.produce(0..1_000);
+    let mut idle = story.run(&[]);
+    story.until(2_000, &mut [&mut idle]);
+    story.run(&["--take-over", "--until-end"]).success(LONG);
+    let (status, out, err) = idle.wait(Duration::from_secs(30));
+    assert_eq!(status.code(), Some(6), "{out}\n{err}");
+    story.verify(1_000);
+}
+
+/// A restart would read all from the beginning, unasked, and append it once more.
+#[test]
+fn positions_that_somebody_removed_under_a_run_need_a_person() {
+    let mut story = Story::new("removed");
+    story.produce(0..1_000);
+    let mut run = story.run(&[]);
+    story.until(2_000, &mut [&mut run]);
+    let remove = "delete from tidegate.slices where pipeline = $1";
+    story.client.execute(remove, &[&story.schema]).unwrap();
+    story.produce(1_000..1_100);
+    let (status, out, err) = run.wait(Duration::from_secs(30));
+    assert_eq!(status.code(), Some(10), "{out}\n{err}");
+    assert!(err.contains("is not stored any more"), "{err}");
+    let count = format!("select count(*) from {}.order_log", story.schema);
+    assert_eq!(story.client.query_one(&count, &[]).unwrap().get::<_, i64>(0), 1_000);
+}
+
 #[test]
 fn one_database_under_two_addresses_is_refused() {
     use tidegate::sink::Postgres;
