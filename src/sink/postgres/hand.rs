@@ -121,7 +121,10 @@ impl Hand {
                 }
                 Some(cause) => match self.resolve(change.moves()).await {
                     Ok(Verdict::Done) => break,
-                    Ok(Verdict::Undone) if cause.is_retryable() => continue,
+                    Ok(Verdict::Undone) if cause.is_retryable() => {
+                        change.repeats(&cause, backoff.attempts());
+                        continue;
+                    }
                     Ok(Verdict::Undone) if cause.is_refusal() && change.refused_at_commit() => {
                         continue;
                     }
@@ -139,7 +142,8 @@ impl Hand {
                 },
             };
             if self.context.abort.is_raised() {
-                return Err(self.failed(Fault::Aborted));
+                let error = self.failed(Fault::Aborted);
+                return Err(if unknown.is_some() { error.at(UNKNOWN) } else { error });
             }
             let identity = &self.store.address.identity;
             let patience = self.store.retry_for;

@@ -187,6 +187,9 @@ impl Writer for PostgresWriter {
         let mut work = self.work(flush)?;
         let mut stored = Stored::default();
         if work.moves.is_empty() {
+            if work.tables.iter().any(|table| table.rows.len() > 0) {
+                return Err(Error::internal("rows that no span covers would not be stored"));
+            }
             return Ok(stored);
         }
         let began = Instant::now();
