@@ -305,7 +305,7 @@ impl Pipeline {
         mesh: Mesh,
     ) -> Result<()> {
         let figures = &options.figures;
-        let locks = Keeper::start(locks, Arc::clone(&live))?;
+        let locks = Keeper::start(locks, Arc::clone(live))?;
         let keep = options.keep_rejects.filter(|_| options.flags.process == 0);
         let stores = || live.stores.iter().map(|store| Arc::clone(&store.store)).collect();
         let retention =
