@@ -1,8 +1,10 @@
 //! A dataflow with a name and options: what runs.
 
 mod fenced;
+mod keeper;
 mod replay;
 
+use keeper::Keeper;
 pub use replay::{Kept, Replayed};
 
 use std::cell::Cell;
@@ -282,9 +284,13 @@ impl Pipeline {
             return Ok(stopped);
         };
         let mut prepared = prepared.expect("all processes agreed on a plan");
-        if waited {
-            // The tables may have changed since, under the run that was waited for.
-            prepared.refresh()?;
+        // The tables may have changed since, under the run that was waited for.
+        let refreshed = if waited { prepared.refresh() } else { Ok(()) };
+        if let Err(error) = refreshed {
+            // The others have begun, and should know why this one has not.
+            let ended = Err(error);
+            watch.close(&ended);
+            return ended;
         }
         let clock = Clock::started(elapsed, options.tick);
         let live = Arc::new(self.live(options, &prepared, launch, clock));
@@ -492,61 +498,4 @@ fn planned(live: &Live, flags: &Flags) -> u64 {
         (reader / flags.threads == flags.process).then_some(end.0 - slice.position.0)
     });
     ahead.map(|offsets| u64::try_from(offsets).unwrap_or(0)).sum()
-}
-
-/// Looks after the locks of a run, on a thread of its own.
-struct Keeper {
-    over: Option<crossbeam_channel::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Keeper {
-    /// How often it makes sure that the locks are still held.
-    const EVERY: Duration = Duration::from_secs(2);
-
-    /// `locks` are those of the stores, in their order.
-    fn start(mut locks: Vec<Box<dyn Lock>>, live: Arc<Live>) -> Result<Self> {
-        let (over, ends) = crossbeam_channel::bounded(0);
-        let watch = move || {
-            let mut unsure = vec![false; locks.len()];
-            while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(Keeper::EVERY) {
-                for ((lock, store), unsure) in locks.iter_mut().zip(&live.stores).zip(&mut unsure) {
-                    match lock.check() {
-                        Ok(again) => *unsure |= again,
-                        Err(error) => return live.abort.raise(error),
-                    }
-                    // While nobody had the lock, another run may have come and gone.
-                    if *unsure && let Ok(stored) = store.store.generation(&live.pipeline) {
-                        *unsure = false;
-                        if let Some(theirs) = stored.filter(|stored| *stored > store.generation) {
-                            return live.abort.raise(fenced::by(
-                                &live.pipeline,
-                                theirs,
-                                store.generation,
-                            ));
-                        }
-                    }
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("locks".to_owned()).spawn(watch);
-        let thread =
-            thread.map_err(|error| Error::internal(format!("start the locks' thread: {error}")))?;
-        Ok(Keeper { over: Some(over), thread: Some(thread) })
-    }
-
-    /// Lets go of the locks without waiting for it.
-    fn abandon(mut self) {
-        self.thread = None;
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        drop(self.over.take());
-        if let Some(thread) = self.thread.take() {
-            // A lock that panics has nothing left to release.
-            let _ = thread.join();
-        }
-    }
 }

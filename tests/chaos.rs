@@ -6,12 +6,13 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::load::Load;
 use common::proxy::Proxy;
+use common::services::call;
 use common::story::{Story, hostfile};
 use common::{Order, Process, mix};
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -71,19 +72,13 @@ impl Running {
     }
 }
 
-/// What goes through the load's thread.
-struct Producing {
-    over: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<u64>,
-}
-
 struct Chaos {
     state: u64,
     story: Story,
     database: Proxy,
     brokers: Vec<Proxy>,
     running: Vec<Running>,
-    load: Option<Producing>,
+    load: Option<Load>,
     rounds: u64,
     kills: u64,
     /// How often processes ended by themselves, by exit code.
@@ -106,19 +101,7 @@ impl Chaos {
         let bootstrap: Vec<_> =
             brokers.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port)).collect();
         story.environment = vec![("DATABASE_URL", url), ("TIDEGATE_BROKERS", bootstrap.join(","))];
-        let over = Arc::<AtomicBool>::default();
-        let (topic, until) = (story.topic.clone(), Arc::clone(&over));
-        let thread = std::thread::spawn(move || {
-            let mut next = 0;
-            while !until.load(Ordering::SeqCst) {
-                let events = next..next + 500;
-                common::produce(&topic, events.map(|i| Order::event(i).message(PARTITIONS)));
-                next += 500;
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            next
-        });
-        let load = Some(Producing { over, thread });
+        let load = Some(Load::start(&story.topic, 0, PARTITIONS));
         Chaos {
             state: seed,
             story,
@@ -210,9 +193,9 @@ impl Chaos {
                 "database slow"
             }
             8 => {
-                services(&["stop-postgres", "immediate"]);
+                call(&["stop-postgres", "immediate"], &[]);
                 self.pause(0, 3_000);
-                services(&["start-postgres"]);
+                call(&["start-postgres"], &[]);
                 "database crash"
             }
             9 => {
@@ -228,13 +211,13 @@ impl Chaos {
             }
             _ => {
                 let index = self.random(BROKERS.into()).to_string();
-                services(&["stop-broker", &index, "immediate"]);
+                call(&["stop-broker", &index, "immediate"], &[]);
                 self.pause(0, 4_000);
                 // A second fault while it is away.
                 if self.random(2) == 0 {
                     self.kill();
                 }
-                services(&["start-broker", &index]);
+                call(&["start-broker", &index], &[]);
                 "broker crash"
             }
         };
@@ -350,8 +333,7 @@ impl Chaos {
     /// Stops the load, reads all, and compares with the log.
     fn settle(mut self) -> ExitCode {
         let load = self.load.take().expect("it was started");
-        load.over.store(true, Ordering::SeqCst);
-        let events = load.thread.join().expect("all was produced");
+        let events = load.stop();
         self.stop();
         let run = self.story.run(&["-w", "2", "--until-end"]);
         let summary = run.success(Duration::from_secs(300));
@@ -443,12 +425,4 @@ fn read_log(topic: &str) -> Vec<Logged> {
         left -= 1;
     }
     log
-}
-
-fn services(arguments: &[&str]) {
-    let mut command = Command::new("scripts/services");
-    command.args(arguments).env_remove("DATABASE_URL").env_remove("TIDEGATE_BROKERS");
-    let output = command.stdin(Stdio::null()).output().expect("scripts/services runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
 }

@@ -184,16 +184,7 @@ fn processes_that_differ_are_refused_by_name_before_anything_is_read() {
 
     // The same tables there: then it is another plan.
     let mut client = postgres::Client::connect(&elsewhere, postgres::NoTls).unwrap();
-    client
-        .batch_execute(&format!(
-            "create schema {schema};
-             create table {schema}.valid_orders (order_id bigint primary key, customer text not null,
-                 status text not null, amount bigint not null, currency text, created_at timestamptz);
-             create table {schema}.order_log (partition int not null, \"offset\" bigint not null,
-                 order_id bigint not null, customer text not null, status text not null,
-                 amount bigint not null);"
-        ))
-        .unwrap();
+    common::tables(&mut client, &schema);
     let ended = asymmetric(&story, &[], (&[], &[("DATABASE_URL", &elsewhere)]));
     assert!(ended.iter().all(|(code, _)| *code == Some(3)), "{ended:?}");
     assert!(ended.iter().all(|(_, err)| err.contains(sentence)), "{ended:?}");

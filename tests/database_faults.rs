@@ -6,22 +6,11 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::http::ask;
+use common::http::until_ready;
 use common::load::{Load, free};
 use common::proxy::Proxy;
 use common::story::{LONG, PARTITIONS, Story};
 use common::{Process, eventually};
-
-/// Waits until the probe at `address` answers `status` with words that hold `part`.
-fn ready(address: &str, status: u16, part: &str, limit: Duration) -> String {
-    let mut last = String::new();
-    let found = eventually(limit, || {
-        let answer = ask(address, "GET", "/readyz", "")?;
-        last = format!("{} {}", answer.status, answer.body);
-        (answer.status == status && answer.body.contains(part)).then_some(answer.body)
-    });
-    found.unwrap_or_else(|| panic!("never {status} with `{part}`; the last was {last}"))
-}
 
 /// Ends a run in good order, and compares its tables with `events` orders.
 fn settle(story: &mut Story, mut run: Process, events: u64) -> String {
@@ -43,19 +32,19 @@ fn a_silent_network_is_noticed_told_and_survived() {
     let mut run = story.run(&["-w", "2", "--metrics", &address]);
     let load = Load::start(&story.topic, 0, PARTITIONS);
     story.until(2_000, &mut [&mut run]);
-    ready(&address, 200, "", LONG);
+    until_ready(&address, 200, "", LONG);
     proxy.silence();
     let before = story.progress();
     let began = Instant::now();
-    ready(&address, 503, "nothing of", Duration::from_secs(30));
+    until_ready(&address, 503, "nothing of", Duration::from_secs(30));
     assert!(began.elapsed() < Duration::from_secs(20), "red within a stated time");
     // Longer than a call may take: connections are given up, and new ones hang too.
-    ready(&address, 503, "writing to", Duration::from_secs(90));
+    until_ready(&address, 503, "writing to", Duration::from_secs(90));
     assert!(!run.has_ended());
     let meanwhile = story.progress() - before;
     assert!(meanwhile <= 2 * 2_000, "{meanwhile} offsets moved through a silent network");
     proxy.open();
-    ready(&address, 200, "", LONG);
+    until_ready(&address, 200, "", LONG);
     let events = load.stop();
     settle(&mut story, run, events);
 }
@@ -99,10 +88,10 @@ fn who_holds_up_the_writer_is_named() {
         format!("set application_name = 'a backup'; begin; lock table {table} in share mode");
     other.batch_execute(&lock).unwrap();
     let pid: i32 = other.query_one("select pg_backend_pid()", &[]).unwrap().get(0);
-    let said = ready(&address, 503, "held by", LONG);
+    let said = until_ready(&address, 503, "held by", LONG);
     assert!(said.contains(&format!("pid {pid}, application `a backup`")), "{said}");
     other.batch_execute("commit").unwrap();
-    ready(&address, 200, "", LONG);
+    until_ready(&address, 200, "", LONG);
     let events = load.stop();
     let log = settle(&mut story, run, events);
     assert!(log.contains("is held up: it waits for a lock"), "{log}");
@@ -161,10 +150,10 @@ impl Server {
     }
 
     fn services(&self, arguments: &[&str]) {
-        let mut command = Command::new("scripts/services");
-        command.args(arguments).env("TIDEGATE_SERVICES_DIR", &self.folder);
-        command.env("TIDEGATE_POSTGRES_PORT", self.port.to_string()).env_remove("DATABASE_URL");
-        done(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+        let port = self.port.to_string();
+        let folder = self.folder.to_str().expect("a path");
+        let own = [("TIDEGATE_SERVICES_DIR", folder), ("TIDEGATE_POSTGRES_PORT", &port)];
+        common::services::call(arguments, &own);
     }
 
     fn url(&self) -> String {
@@ -233,9 +222,9 @@ fn a_run_goes_on_with_the_server_that_was_promoted() {
     let load = Load::start(&story.topic, 0, PARTITIONS);
     story.until(2_000, &mut [&mut run]);
     server.services(&["stop-postgres", "immediate"]);
-    ready(&address, 503, "", LONG);
+    until_ready(&address, 503, "", LONG);
     control(&["promote"]);
-    ready(&address, 200, "", LONG);
+    until_ready(&address, 200, "", LONG);
     let events = load.stop();
     story.client = connect(&at(&[second]));
     settle(&mut story, run, events);
@@ -292,7 +281,7 @@ fn a_full_disk_is_waited_for() {
     let address = free();
     let mut run = story.run(&["--metrics", &address]);
     story.produce(0..150_000);
-    let said = ready(&address, 503, "53100", LONG);
+    let said = until_ready(&address, 503, "53100", LONG);
     assert!(said.contains("No space left on device"), "{said}");
     let stuck = story.progress();
     // Long enough for several attempts.
@@ -303,7 +292,7 @@ fn a_full_disk_is_waited_for() {
     }
     assert_eq!(story.progress(), stuck, "nothing moves without room");
     std::fs::remove_file(&filler).unwrap();
-    ready(&address, 200, "", LONG);
+    until_ready(&address, 200, "", LONG);
     let log = settle(&mut story, run, 150_000);
     let alarms = log.lines().filter(|line| line.contains("WARN")).count();
     assert!(alarms <= 2, "one alarm, not a flood: {log}");

@@ -4,9 +4,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use common::http::until_ready;
 use common::leaders::lead;
 use common::load::free;
-use common::orders::{Story, figures, until_probed};
+use common::orders::{Story, figures};
 use common::services::Services;
 use common::{Order, eventually, figure, model, rows};
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -26,17 +27,17 @@ fn a_broker_that_is_away_is_told_waited_for_and_no_obstacle_to_an_end() {
     let run = story.start("run", &["-w", "2", "--metrics", &address]);
     let stored = |story: &mut Story| story.stored().values().sum::<i64>();
     eventually(LONG, || (stored(&mut story) == 500).then_some(())).expect("it runs");
-    until_probed(&address, 200, LONG);
+    until_ready(&address, 200, "", LONG);
 
     services.kill(0);
     let away = Instant::now();
-    let told = until_probed(&address, 503, Duration::from_secs(30));
+    let told = until_ready(&address, 503, "", Duration::from_secs(30));
     assert!(away.elapsed() > Duration::from_secs(5), "a moment is no reason: {told}");
     for part in ["no broker has said", &story.topic, "Connect"] {
         assert!(told.contains(part), "{told}");
     }
     services.restart(0);
-    until_probed(&address, 200, Duration::from_secs(30));
+    until_ready(&address, 200, "", Duration::from_secs(30));
     story.produce(500..1500);
     eventually(LONG, || (stored(&mut story) == 1500).then_some(())).expect("it goes on");
     let table = format!("{}.valid_orders", story.schema);
@@ -44,7 +45,7 @@ fn a_broker_that_is_away_is_told_waited_for_and_no_obstacle_to_an_end() {
 
     // With the broker away, a run ends within its grace period, in good order.
     services.kill(0);
-    until_probed(&address, 503, Duration::from_secs(30));
+    until_ready(&address, 503, "", Duration::from_secs(30));
     let asked = Instant::now();
     run.signal("-TERM");
     let line = run.success(Duration::from_secs(20));
@@ -75,7 +76,7 @@ fn a_leader_that_moves_fifty_times_costs_nothing() {
     let mut story = Story::on(&services.brokers(), "moved", 4, 3);
     let address = free();
     let run = story.start("run", &["-w", "2", "--metrics", &address]);
-    until_probed(&address, 200, LONG);
+    until_ready(&address, 200, "", LONG);
     let mut events = 0;
     for round in 0..50 {
         story.produce(events..events + 400);

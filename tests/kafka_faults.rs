@@ -6,8 +6,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use common::http::until_ready;
 use common::load::free;
-use common::orders::{Story, ending, figures, until_probed};
+use common::orders::{Story, ending, figures};
 use common::{Order, eventually, figure};
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -183,7 +184,7 @@ fn what_waits_in_a_batch_is_not_lost_in_a_crash() {
     let mut story = Story::new("crash", 1);
     let address = free();
     let run = story.start("run", &["--linger", "60s", "--metrics", &address]);
-    until_probed(&address, 200, LONG);
+    until_ready(&address, 200, "", LONG);
     story.orders(0..1000);
     let read = eventually(LONG, || (figures(&address).consumed == 1000).then_some(()));
     read.expect("all is read");
@@ -221,7 +222,7 @@ fn what_an_open_transaction_holds_back_is_no_lag() {
     });
     let known = known.expect("an end was heard of");
     assert_eq!((known.durable, known.end, known.lag), (200, Some(200), Some(0)));
-    until_probed(&address, 200, Duration::from_secs(1));
+    until_ready(&address, 200, "", Duration::from_secs(1));
     producer.commit_transaction(LONG).unwrap();
     story.until(1663);
     run.signal("-TERM");
@@ -247,11 +248,11 @@ fn a_table_that_is_locked_longer_than_the_poll_limit_costs_nothing() {
     story.produce(500..3000);
     // The time itself is the story.
     std::thread::sleep(LOCKED);
-    let told = until_probed(&address, 503, Duration::from_secs(1));
+    let told = until_ready(&address, 503, "", Duration::from_secs(1));
     assert!(told.contains("became durable") || told.contains("has been tried"), "{told}");
     session.batch_execute("rollback").unwrap();
     eventually(LONG, || (stored(&mut story) == 3000).then_some(())).expect("it goes on");
-    until_probed(&address, 200, Duration::from_secs(10));
+    until_ready(&address, 200, "", Duration::from_secs(10));
     run.signal("-TERM");
     let line = run.success(LONG);
     assert_eq!(figure(&line, "consumed"), 3000);

@@ -21,6 +21,8 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// How long a run that lost a process may take to end in its own way.
 const AT_LAST: Duration = Duration::from_secs(15);
+/// How long it may take to tell the other processes of a panic, and to end.
+const LAST_WORDS: Duration = Duration::from_secs(4);
 
 /// Makes any panic outside users' closures end the program, with one line on standard error.
 ///
@@ -38,10 +40,20 @@ pub fn install_panic_hook() {
             // run. Nothing is written meanwhile that the lost process had a part in.
             std::thread::sleep(AT_LAST);
         } else {
+            // The thread that panicked may hold what they need.
+            abort_after(LAST_WORDS);
             watch::last_words(kind, &sentence);
         }
         end(kind.exit_code(), Some(&sentence));
     }));
+}
+
+/// Aborts the program, should it not have ended by then.
+fn abort_after(limit: Duration) {
+    let _ = std::thread::Builder::new().name("tidegate:end".to_owned()).spawn(move || {
+        std::thread::sleep(limit);
+        std::process::abort();
+    });
 }
 
 /// Ends the program, with this code unless it is already ending with another.
@@ -70,10 +82,7 @@ fn end(code: u8, sentence: Option<&str>) -> ! {
         }
     }
     // Started first: standard error may be a pipe that nobody reads.
-    let _ = std::thread::Builder::new().name("tidegate:end".to_owned()).spawn(|| {
-        std::thread::sleep(Duration::from_secs(2));
-        std::process::abort();
-    });
+    abort_after(Duration::from_secs(2));
     if let Some(sentence) = sentence {
         // Not `eprintln!`, which panics where standard error is closed.
         let _ = writeln!(std::io::stderr(), "error: {sentence}");

@@ -2,6 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
+
+use super::eventually;
 
 /// What a run answers.
 pub struct Answer {
@@ -21,6 +24,17 @@ pub fn ask(address: &str, method: &str, path: &str, header: &str) -> Option<Answ
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some(Answer { status, head: head.to_lowercase(), body: body.to_owned() })
+}
+
+/// Waits until `/readyz` answers with `status` and words that hold `part`; gives them.
+pub fn until_ready(address: &str, status: u16, part: &str, limit: Duration) -> String {
+    let mut last = None;
+    let found = eventually(limit, || {
+        let Answer { status: found, body, .. } = ask(address, "GET", "/readyz", "")?;
+        last = Some(format!("{found} {body}"));
+        (found == status && body.contains(part)).then_some(body)
+    });
+    found.unwrap_or_else(|| panic!("never {status} with `{part}`; the last was {last:?}"))
 }
 
 /// Asks for a page that must be there.

@@ -256,6 +256,12 @@ pub fn forget(client: &mut Client, name: &str) {
 /// Creates a schema of its own with the tables of the dataflows `orders` and `order_log`.
 pub fn schema(client: &mut Client, name: &str) -> String {
     let schema = unique(name);
+    tables(client, &schema);
+    schema
+}
+
+/// Creates the schema `schema` with those tables.
+pub fn tables(client: &mut Client, schema: &str) {
     client
         .batch_execute(&format!(
             "create schema {schema};
@@ -266,7 +272,6 @@ pub fn schema(client: &mut Client, name: &str) -> String {
                  amount bigint not null);"
         ))
         .unwrap();
-    schema
 }
 
 /// A running `tidegate`.

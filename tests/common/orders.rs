@@ -7,7 +7,7 @@ use std::time::Duration;
 use postgres::Client;
 use tidegate::figures::Snapshot;
 
-use super::http::{ask, get};
+use super::http::get;
 use super::{Order, Process, eventually};
 
 /// How long anything may take before its test fails.
@@ -132,15 +132,6 @@ pub fn ending(process: Process) -> (i32, String) {
     let sentences: Vec<_> = err.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
     let [sentence] = sentences[..] else { panic!("not one sentence: {err}") };
     (code, sentence.to_owned())
-}
-
-/// Waits for an answer with `status`, and returns its reason.
-pub fn until_probed(address: &str, status: u16, limit: Duration) -> String {
-    let ready = || ask(address, "GET", "/readyz", "");
-    let found = eventually(limit, || ready().filter(|answer| answer.status == status));
-    found
-        .unwrap_or_else(|| panic!("not {status}, but {:?}", ready().map(|answer| answer.body)))
-        .body
 }
 
 /// The figures of the run at `address`.

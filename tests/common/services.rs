@@ -1,7 +1,7 @@
 //! Kafka brokers of one test, which may stop them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Brokers that `scripts/services` started in a folder and on ports of their own; stopped when dropped.
 pub struct Services {
@@ -57,19 +57,21 @@ impl Services {
     }
 
     fn call(&self, args: &[&str]) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/services");
-        let mut command = Command::new(script);
-        command.args(args).env_remove("TIDEGATE_BROKERS");
-        command.env("TIDEGATE_SERVICES_DIR", &self.folder);
-        command.env("TIDEGATE_KAFKA_PORT", self.port.to_string());
-        let output = command.output().expect("the script runs");
-        assert!(
-            output.status.success(),
-            "scripts/services {}: {}",
-            args.join(" "),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let port = self.port.to_string();
+        let folder = self.folder.to_str().expect("a path");
+        call(args, &[("TIDEGATE_SERVICES_DIR", folder), ("TIDEGATE_KAFKA_PORT", &port)]);
     }
+}
+
+/// Calls `scripts/services`, for services of a test's own.
+pub fn call(args: &[&str], environment: &[(&str, &str)]) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/services");
+    let mut command = Command::new(script);
+    command.args(args).env_remove("TIDEGATE_BROKERS").env_remove("DATABASE_URL");
+    command.envs(environment.iter().copied()).stdin(Stdio::null());
+    let output = command.output().expect("the script runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "scripts/services {}: {said}", args.join(" "));
 }
 
 impl Drop for Services {

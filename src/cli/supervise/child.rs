@@ -4,9 +4,15 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child as Process, ChildStdin, Command, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::leash::{NOW, STOP, VARIABLE};
 use crate::error::{Error, Result};
+
+/// How long what a child said last may take to be passed on.
+const WORDS: Duration = Duration::from_secs(1);
+/// How long one may take to end where the supervisor itself fails.
+const END: Duration = Duration::from_secs(5);
 
 /// What a child is told.
 #[derive(Clone, Copy)]
@@ -64,7 +70,11 @@ impl Child {
         let status = self.child.try_wait().ok().flatten()?;
         self.ended = true;
         // What it said last comes before what is said of its end.
-        self.pipes.drain(..).for_each(|pipe| drop(pipe.join()));
+        // Where nobody reads it, that is not waited for.
+        let until = Instant::now() + WORDS;
+        while Instant::now() < until && !self.pipes.iter().all(JoinHandle::is_finished) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
         let process = self.process;
         match status.signal() {
@@ -97,8 +107,13 @@ impl Drop for Child {
     fn drop(&mut self) {
         // Where the supervisor itself fails.
         drop(self.leash.take());
-        if !self.ended {
-            let _ = self.child.wait();
+        let until = Instant::now() + END;
+        while self.ended().is_none() && !self.ended {
+            if Instant::now() >= until {
+                let _ = self.child.kill().and_then(|()| self.child.wait());
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
@@ -116,7 +131,7 @@ fn pass_on<W: Write + 'static>(
             if read == 0 {
                 break;
             }
-            // Read on also where nobody takes the lines: the child must not wait for that.
+            // Read on also where they cannot be written any more: the child must not end of that.
             let _ = to().write_all(&line).and_then(|()| to().flush());
             line.truncate(label.len());
         }

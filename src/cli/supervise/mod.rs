@@ -197,7 +197,12 @@ impl Set<'_> {
             1 => (Word::Stop, self.how.grace + LATE),
             _ => (Word::Now, AT_ONCE),
         };
-        self.deadline = Some(Instant::now() + patience);
+        let deadline = Instant::now() + patience;
+        // Who asks again and again does not prolong it.
+        self.deadline = Some(match self.deadline {
+            Some(earlier) if self.asked > 1 => earlier.min(deadline),
+            _ => deadline,
+        });
         self.children.iter_mut().for_each(|child| child.tell(word));
     }
 }

@@ -28,10 +28,10 @@ impl Blockers {
 
     /// Tells the log and the figures; never ends by itself.
     pub async fn watch(&self) -> Infallible {
-        let mut said = String::new();
+        let (mut said, mut session) = (String::new(), None);
         loop {
             tokio::time::sleep(EVERY).await;
-            match self.look().await {
+            match self.look(&mut session).await {
                 Ok(Some(who)) => {
                     let identity = &self.store.address.identity;
                     let sentence = format!("it waits for a lock that is held by {who}");
@@ -47,24 +47,32 @@ impl Blockers {
                 }
                 Ok(None) => {}
                 // The writer meets the same fault, and says so.
-                Err(fault) => tracing::debug!(%fault, "nobody can say who holds up the writer"),
+                Err(fault) => {
+                    tracing::debug!(%fault, "nobody can say who holds up the writer");
+                    session = None;
+                }
             }
         }
     }
 
-    /// The first process that it waits for.
-    async fn look(&self) -> Result<Option<String>, Fault> {
-        let patience =
-            Patience { limit: self.store.time_limit, abort: Some(self.context.abort.clone()) };
-        let session = Session::open(&self.store.address, "tidegate watch", patience).await?;
+    /// The first process that it waits for; connects where there is no session yet.
+    async fn look(&self, session: &mut Option<Session>) -> Result<Option<String>, Fault> {
+        let session = match session {
+            Some(session) => session,
+            None => {
+                let abort = Some(self.context.abort.clone());
+                let patience = Patience { limit: self.store.time_limit, abort };
+                let open = Session::open(&self.store.address, "tidegate watch", patience);
+                session.insert(open.await?)
+            }
+        };
         let sql = "select a.pid, coalesce(a.application_name, ''), host(a.client_addr),
                           date_trunc('second', a.xact_start)::text, a.state
                      from pg_catalog.pg_stat_activity a
                     where a.pid = any (pg_catalog.pg_blocking_pids($1))
                     order by a.xact_start limit 1";
-        let row = session.within(session.client.query_opt(sql, &[&self.waiting])).await;
-        session.close().await;
-        Ok(row?.map(|row| {
+        let row = session.within(session.client.query_opt(sql, &[&self.waiting])).await?;
+        Ok(row.map(|row| {
             let pid: i32 = row.get(0);
             let mut who = format!("pid {pid}, application `{}`", row.get::<_, &str>(1));
             let also = |who: &mut String, before: &str, text: Option<String>| {

@@ -84,7 +84,7 @@ impl PostgresWriter {
 
 /// A flush on its way into the transaction.
 struct Flushing<'a> {
-    store: PostgresStore,
+    store: &'a PostgresStore,
     context: Arc<WriterContext>,
     manner: &'a mut Manner,
     work: &'a mut Work,
@@ -195,7 +195,7 @@ impl Writer for PostgresWriter {
         let began = Instant::now();
         let context = Arc::clone(self.hand.context());
         let mut flushing = Flushing {
-            store: self.store.clone(),
+            store: &self.store,
             context,
             manner: &mut self.manner,
             work: &mut work,
