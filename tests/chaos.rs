@@ -101,7 +101,7 @@ impl Chaos {
         let bootstrap: Vec<_> =
             brokers.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port)).collect();
         story.environment = vec![("DATABASE_URL", url), ("TIDEGATE_BROKERS", bootstrap.join(","))];
-        let load = Some(Load::start(&story.topic, 0, PARTITIONS));
+        let load = Some(Load::of(500, &story.topic, 0, PARTITIONS));
         Chaos {
             state: seed,
             story,

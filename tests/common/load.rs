@@ -23,14 +23,19 @@ pub struct Load {
 impl Load {
     /// Begins with the order `first`.
     pub fn start(topic: &str, first: u64, partitions: i32) -> Self {
+        Self::of(200, topic, first, partitions)
+    }
+
+    /// So many at a time.
+    pub fn of(count: u64, topic: &str, first: u64, partitions: i32) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let (topic, until) = (topic.to_owned(), Arc::clone(&over));
         let produce = move || {
             let mut next = first;
             while !until.load(Ordering::SeqCst) {
-                let events = next..next + 200;
+                let events = next..next + count;
                 super::produce(&topic, events.map(|i| Order::event(i).message(partitions)));
-                next += 200;
+                next += count;
                 std::thread::sleep(Duration::from_millis(50));
             }
             next
